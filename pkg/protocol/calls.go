@@ -52,7 +52,7 @@ type RouteRequest struct {
 	Excluded             []string           `json:"excluded_workers,omitempty"`
 	RequiredTaints       []string           `json:"required_taints,omitempty"`
 	PreferredTaints      map[string]float64 `json:"preferred_taints,omitempty"`
-	Overrides            Overrides          `json:"overrides,omitzero"`
+	Overrides            Overrides          `json:"overrides,omitempty,omitzero"`
 	QueryOnly            bool               `json:"query_only,omitempty"`
 	Explain              bool               `json:"explain,omitempty"`
 }

@@ -9,6 +9,13 @@ const (
 	EncodingMsgpack
 )
 
+func (e Encoding) String() string {
+	if e == EncodingJSON {
+		return "JSON"
+	}
+	return "msgpack"
+}
+
 // DetectEncoding looks at a body's first byte: `{` or `[` is JSON, any other msgpack.
 // An empty body is taken for JSON.
 func DetectEncoding(body []byte) Encoding {
