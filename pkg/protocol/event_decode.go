@@ -30,13 +30,9 @@ func DecodeEventMessage(body []byte, rank uint16) (*EventMessage, error) {
 	r := newReader(body)
 	d := &eventDecoder{r: r, body: body, version: messageVersion}
 	d.m.Encoding = r.in.encoding()
-	switch k := r.in.kind(); {
-	case k == kindList:
+	if r.in.kind() == kindList || d.isRouterEvent() {
 		d.routerEvents(rank)
-	case k == kindObject && isRouterEvent(body):
-		d.m.RouterEvents = true
-		d.routerEvent(rank)
-	default:
+	} else {
 		d.native()
 	}
 	if d.version != messageVersion {
@@ -62,7 +58,9 @@ type eventDecoder struct {
 
 	version     uint64
 	blocks      int                       // blocks and removals read
-	noID        []int                     // events without an id, in order
+	noID        []int                     // which of m.Events have no id, in order
+	unreadable  int                       // events without an id that make no sense
+	unknown     int                       // events without an id and of no known kind
 	badSnapshot bool                      // the snapshot's header or an event of it is wrong
 	repeated    map[SequenceHash]struct{} // finds repeats, reused from store to store
 }
@@ -81,59 +79,58 @@ func (d *eventDecoder) native() {
 			d.badSnapshot = !d.r.attempt(func() { *d.m.Snapshot = d.r.snapshotHeader() })
 		case "events":
 			events = true
-			d.m.Events, d.noID, d.blocks = nil, nil, 0
+			d.m.Events, d.noID = nil, nil
+			d.unreadable, d.unknown, d.blocks = 0, 0, 0
 			d.r.list(math.MaxInt, func(int) { d.event() })
 		}
 	})
 	switch {
 	case d.r.err != nil:
-		// Where another version puts what is not known, so its faults say nothing.
-		if v, ok := versionOf(d.body, d.m.Encoding); ok {
-			d.version = v
-		}
+		d.findVersion()
 	case !events:
 		d.r.failField("events", "is missing")
 	case d.m.Snapshot != nil:
 		d.settleSnapshot()
 	default:
-		d.dropWithoutID()
+		d.settleLive()
 	}
 }
 
-// versionOf finds the version of a message that is otherwise not understood.
-func versionOf(body []byte, enc Encoding) (v uint64, ok bool) {
-	r := newReaderOf(body, enc)
+// findVersion looks for the version of a message that was not understood: where
+// another version puts what is not known, so its faults say nothing.
+func (d *eventDecoder) findVersion() {
+	r, fault := d.r, d.r.err
+	r.rewind(0, 0, 0)
 	r.object(func(name []byte) {
 		if string(name) == "v" {
-			ok = r.attempt(func() { v = r.uint(0, math.MaxUint64) })
+			r.attempt(func() { d.version = r.uint(0, math.MaxUint64) })
 		}
 	})
-	return v, ok
+	r.err = fault
 }
 
 // settleSnapshot gives a snapshot's events the id 0. An event that was not
 // understood makes the whole worthless.
 func (d *eventDecoder) settleSnapshot() {
+	d.badSnapshot = d.badSnapshot || d.unreadable > 0
 	for i := range d.m.Events {
 		e := &d.m.Events[i]
 		e.ID = 0
-		if e.Refusal != "" || len(e.Note) > maxCopiedNote {
-			d.badSnapshot = true
-		}
+		d.badSnapshot = d.badSnapshot || e.Refusal != "" || len(e.Note) > maxCopiedNote
 	}
 }
 
-// dropWithoutID takes out and counts the events that have no id.
-func (d *eventDecoder) dropWithoutID() {
+// settleLive takes out and counts the events that have no id.
+func (d *eventDecoder) settleLive() {
+	d.lose(RefusedUndecodable, d.unreadable+d.unknown)
 	noID, kept := d.noID, d.m.Events[:0]
 	for i, e := range d.m.Events {
+		lost := e.ID == 0 && d.m.Epoch != 0
 		if len(noID) > 0 && noID[0] == i {
-			noID = noID[1:]
-			d.lose(RefusedUndecodable)
-			continue
+			noID, lost = noID[1:], true
 		}
-		if e.ID == 0 && d.m.Epoch != 0 {
-			d.lose(RefusedUndecodable)
+		if lost {
+			d.lose(RefusedUndecodable, 1)
 			continue
 		}
 		if len(e.Note) > MaxNoteBytes {
@@ -144,11 +141,14 @@ func (d *eventDecoder) dropWithoutID() {
 	d.m.Events = kept
 }
 
-func (d *eventDecoder) lose(why Refusal) {
+func (d *eventDecoder) lose(why Refusal, n int) {
+	if n == 0 {
+		return
+	}
 	if d.m.Lost == nil {
 		d.m.Lost = make(map[Refusal]int)
 	}
-	d.m.Lost[why]++
+	d.m.Lost[why] += n
 }
 
 func (r *reader) snapshotHeader() SnapshotHeader {
@@ -198,22 +198,33 @@ func (d *eventDecoder) event() {
 		if d.r.err != nil {
 			return
 		}
+		d.r.in.seek(start)
 		e = Event{Refusal: RefusedUndecodable}
-		e.ID, hasID = eventIDOf(d.body[start:d.r.in.offset()], d.m.Encoding)
+		e.ID, hasID = d.readEventID()
 	}
-	if !hasID {
+	switch { // what has no id and no effect is not kept, as next to no bytes make a long list of it
+	case hasID:
+	case e.Refusal == RefusedUndecodable:
+		d.unreadable++
+		return
+	case e.Kind == EventIgnored:
+		d.unknown++
+		return
+	default:
 		d.noID = append(d.noID, len(d.m.Events))
 	}
 	d.m.Events = append(d.m.Events, e)
 }
 
-// eventIDOf finds the id of an event that is otherwise not understood.
-func eventIDOf(event []byte, enc Encoding) (id EventID, ok bool) {
-	r := newReaderOf(event, enc)
-	r.object(func(name []byte) {
-		if string(name) == "id" {
-			ok = r.attempt(func() { id = EventID(r.id()) })
-		}
+// readEventID finds the id of an event that is otherwise not understood.
+func (d *eventDecoder) readEventID() (id EventID, ok bool) {
+	r := d.r
+	r.attempt(func() {
+		r.object(func(name []byte) {
+			if string(name) == "id" {
+				ok = r.attempt(func() { id = EventID(r.id()) })
+			}
+		})
 	})
 	return id, ok
 }

@@ -99,11 +99,6 @@ func NextSequenceHash(prev SequenceHash, h BlockHash) SequenceHash {
 	return SequenceHash(xxh3.HashSeed(buf[:], hashSeed))
 }
 
-// PadToken replaces an image placeholder by a token of its own.
-func PadToken(multimodalHash uint64) uint32 {
-	return uint32(1_000_000 + multimodalHash&(1<<30-1))
-}
-
 // EntryChecksum is one held block's part of a rank's checksum: the checksum is
 // the sum modulo 2^64 over all (tier, sequence hash) pairs held.
 func EntryChecksum(b Block, t Tier) uint64 {

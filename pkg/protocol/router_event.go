@@ -3,29 +3,35 @@ package protocol
 import "math"
 
 // isRouterEvent tells a single RouterEvent from a native message.
-func isRouterEvent(body []byte) (router bool) {
-	r := newReader(body)
+func (d *eventDecoder) isRouterEvent() bool {
+	r := d.r
+	var router, native bool
 	c, ok := r.open(kindObject)
-	for ok && r.next(&c) {
-		name, ok := r.in.key()
-		if !ok {
-			return false
+	for ok && !native && r.next(&c) {
+		var name []byte
+		if name, ok = r.in.key(); !ok {
+			break
 		}
 		switch string(name) {
 		case "v", "events", "snapshot":
-			return false
+			native = true
 		case "event":
 			router = true
 		}
 		r.skip()
 	}
-	return router
+	r.rewind(0, 0, 0)
+	return router && !native
 }
 
-// routerEvents reads a list of RouterEvents.
+// routerEvents reads a RouterEvent or a list of them.
 func (d *eventDecoder) routerEvents(rank uint16) {
 	d.m.RouterEvents = true
-	d.r.list(math.MaxInt, func(int) { d.routerEvent(rank) })
+	if d.r.in.kind() == kindList {
+		d.r.list(math.MaxInt, func(int) { d.routerEvent(rank) })
+	} else {
+		d.routerEvent(rank)
+	}
 }
 
 // routerEventHead is what says whether a RouterEvent concerns us.
@@ -49,16 +55,17 @@ func (d *eventDecoder) routerEvent(rank uint16) {
 		if d.r.err != nil {
 			return
 		}
-		head = routerEventHeadOf(d.body[start:d.r.in.offset()], d.m.Encoding)
+		d.r.in.seek(start)
+		head = d.readRouterEventHead()
 		e = Event{Refusal: RefusedRouterEvent}
 	}
 	e.ID = head.id
 	switch {
 	case head.hasRank && head.rank != uint64(rank):
-		d.lose(RefusedOtherRank)
+		d.lose(RefusedOtherRank, 1)
 		return
 	case !head.hasID:
-		d.lose(RefusedRouterEvent)
+		d.lose(RefusedRouterEvent, 1)
 		return
 	case head.elsewhere:
 		e = Event{ID: head.id, Kind: EventIgnored}
@@ -66,18 +73,20 @@ func (d *eventDecoder) routerEvent(rank uint16) {
 	d.m.Events = append(d.m.Events, e)
 }
 
-// routerEventHeadOf reads what can be read of a RouterEvent that is wrong.
-func routerEventHeadOf(event []byte, enc Encoding) (head routerEventHead) {
-	r := newReaderOf(event, enc)
-	r.members(func(name []byte) {
-		switch string(name) {
-		case "residency_domain":
-			r.attempt(func() { head.elsewhere = r.elsewhere() })
-		case "event":
-			r.attempt(func() {
-				r.object(func(name []byte) { r.attempt(func() { r.routerEventField(name, &head) }) })
-			})
-		}
+// readRouterEventHead reads what can be read of a RouterEvent that is wrong.
+func (d *eventDecoder) readRouterEventHead() (head routerEventHead) {
+	r := d.r
+	r.attempt(func() {
+		r.members(func(name []byte) {
+			switch string(name) {
+			case "residency_domain":
+				head.elsewhere = r.elsewhere()
+			case "event":
+				r.attempt(func() {
+					r.object(func(name []byte) { r.attempt(func() { r.routerEventField(name, &head) }) })
+				})
+			}
+		})
 	})
 	return head
 }
