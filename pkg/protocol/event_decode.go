@@ -71,7 +71,7 @@ func (d *eventDecoder) native() {
 	d.r.object(func(name []byte) {
 		switch string(name) {
 		case "v":
-			d.version = d.r.uint(0, math.MaxUint64)
+			d.readVersion()
 		case "epoch":
 			d.m.Epoch = Epoch(d.r.id())
 		case "snapshot":
@@ -103,10 +103,19 @@ func (d *eventDecoder) findVersion() {
 	r.rewind(0, 0, 0)
 	r.object(func(name []byte) {
 		if string(name) == "v" {
-			r.attempt(func() { d.version = r.uint(0, math.MaxUint64) })
+			d.readVersion()
 		}
 	})
 	r.err = fault
+}
+
+// readVersion reads the version, which is another if it is not even a number.
+func (d *eventDecoder) readVersion() {
+	var v uint64
+	d.r.attempt(func() { v = d.r.uint(0, math.MaxUint64) })
+	if d.r.err == nil {
+		d.version = v
+	}
 }
 
 // settleSnapshot gives a snapshot's events the id 0. An event that was not
