@@ -7,70 +7,61 @@ import (
 )
 
 // choose takes one of the eligible ranks and says why.
-func (d *decider) choose() (*rank, protocol.Cost, protocol.Reason) {
+func (d *decider) choose() (chosen *rank, reason protocol.Reason) {
 	if d.pinned != nil {
-		return d.pinned, d.cost(d.pinned), protocol.ReasonPinned
+		return d.pinned, protocol.ReasonPinned
 	}
-	var (
-		chosen *rank
-		cost   protocol.Cost
-		reason protocol.Reason
-	)
 	switch {
 	case d.price.policy == protocol.PolicyRoundRobin:
 		chosen, reason = d.eligible[d.s.turn%uint64(len(d.eligible))], protocol.ReasonLowestCost
 		d.s.turn++
-		cost = d.cost(chosen)
 	case d.price.policy == protocol.PolicyRandom:
 		chosen, reason = d.eligible[d.s.rand.IntN(len(d.eligible))], protocol.ReasonSampled
-		cost = d.cost(chosen)
 	case d.temperature > 0:
-		chosen, cost = d.sample()
-		reason = protocol.ReasonSampled
+		chosen, reason = d.sample(), protocol.ReasonSampled
 	default:
-		chosen, cost, reason = d.cheapest()
+		chosen, reason = d.cheapest()
 	}
 	if len(d.eligible) == 1 {
 		reason = protocol.ReasonOnlyEligible
 	}
-	return chosen, cost, reason
+	return chosen, reason
 }
 
 // cheapest takes the least cost. Of exactly equal ones each is taken with
 // the same probability: the k-th takes the place of the one before with 1/k.
-func (d *decider) cheapest() (*rank, protocol.Cost, protocol.Reason) {
+func (d *decider) cheapest() (*rank, protocol.Reason) {
 	var (
-		best protocol.Cost
-		at   *rank
-		tied int
+		chosen *rank
+		least  float64
+		tied   int
 	)
 	for _, r := range d.eligible {
-		cost := d.cost(r)
+		total := d.total(r)
 		switch {
-		case at == nil || cost.Total < best.Total:
-			best, at, tied = cost, r, 1
-		case cost.Total == best.Total:
+		case chosen == nil || total < least:
+			chosen, least, tied = r, total, 1
+		case total == least:
 			tied++
 			if d.s.rand.IntN(tied) == 0 {
-				best, at = cost, r
+				chosen = r
 			}
 		}
 	}
 	if tied > 1 {
-		return at, best, protocol.ReasonTie
+		return chosen, protocol.ReasonTie
 	}
-	return at, best, protocol.ReasonLowestCost
+	return chosen, protocol.ReasonLowestCost
 }
 
 // sample draws a rank by the softmax of its cost at the temperature.
-func (d *decider) sample() (*rank, protocol.Cost) {
+func (d *decider) sample() *rank {
 	d.weights = d.weights[:0]
 	for _, r := range d.eligible {
-		d.weights = append(d.weights, d.cost(r).Total)
+		d.weights = append(d.weights, d.total(r))
 	}
 	softmax(d.weights, d.temperature)
-	chosen := d.eligible[draw(d.weights, d.s.rand.Float64())]
-	return chosen, d.cost(chosen)
+	return d.eligible[draw(d.weights, d.s.rand.Float64())]
 }
 
 // softmax turns costs into probabilities in proportion to

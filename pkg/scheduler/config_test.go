@@ -77,7 +77,7 @@ func TestRankAttributes(t *testing.T) {
 	}
 	want := DefaultLatencyConfig()
 	want.PrefillMSPerToken = 0.1
-	if got := p.byWorker[worker("w2")].profile.rates; got != want {
+	if got := p.rankLocked(worker("w2")).profile.rates; got != want {
 		t.Errorf("rates %+v, want %+v", got, want)
 	}
 	if d := p.schedule(p.request(640)); d.Worker.ID != "w1" || d.Reason != protocol.ReasonLowestCost {

@@ -34,65 +34,76 @@ type pricing struct {
 }
 
 // heldBlocks is E: leading blocks held, weighted by tier.
-func (p *pricing) heldBlocks(o protocol.Overlap) float64 {
+func (p *pricing) heldBlocks(o *protocol.Overlap) float64 {
 	return float64(o.Device) + p.beyondDevice(o)
 }
 
 // beyondDevice is the part of E that follows on slower tiers.
-func (p *pricing) beyondDevice(o protocol.Overlap) float64 {
+func (p *pricing) beyondDevice(o *protocol.Overlap) float64 {
 	return p.kv.HostWeight*float64(o.Host) + p.kv.DiskWeight*float64(o.Disk+o.External)
 }
 
 // cachedTokens is C, the tokens that E stands for.
-func (p *pricing) cachedTokens(o protocol.Overlap) int { return p.inTokens(p.heldBlocks(o)) }
+func (p *pricing) cachedTokens(o *protocol.Overlap) int { return p.inTokens(p.heldBlocks(o)) }
 
 func (p *pricing) inTokens(blocks float64) int { return int(math.Round(blocks * float64(p.blockSize))) }
 
-// cost is what the policy weighs for a candidate, lower being better.
-func (p *pricing) cost(c *candidate) protocol.Cost {
-	var cost protocol.Cost
+// total is what the policy weighs for a candidate, lower being better.
+func (p *pricing) total(c *candidate) float64 {
 	switch p.policy {
-	case protocol.PolicyKV:
-		cost = p.kvCost(c)
-	case protocol.PolicyLoad:
-		bare := *c
-		bare.overlap, bare.shared = protocol.Overlap{}, 0
-		cost = p.kvCost(&bare)
+	case protocol.PolicyKV, protocol.PolicyLoad:
+		prefill, decode, requests := p.blocks(c)
+		return p.multiplier(c) * (prefill + decode + requests)
 	case protocol.PolicyLatency:
-		cost = p.latencyCost(c)
-	default:
-		return protocol.Cost{Policy: p.policy, Multiplier: 1}
+		queue, prefill, decode, memory := p.milliseconds(c)
+		return p.multiplier(c) * (queue + prefill + decode + memory)
 	}
-	cost.Policy, cost.Multiplier = p.policy, 1
-	if !p.plain {
-		cost.Multiplier = math.Exp(-math.Tanh(c.taints))
+	return 0
+}
+
+// cost is total with its terms.
+func (p *pricing) cost(c *candidate) protocol.Cost {
+	cost := protocol.Cost{Policy: p.policy, Multiplier: 1, Total: p.total(c)}
+	switch p.policy {
+	case protocol.PolicyKV, protocol.PolicyLoad:
+		cost.PrefillBlocks, cost.DecodeBlocks, cost.RequestBlocks = p.blocks(c)
+		cost.Multiplier = p.multiplier(c)
+	case protocol.PolicyLatency:
+		cost.QueueMS, cost.PrefillMS, cost.DecodeMS, cost.MemoryMS = p.milliseconds(c)
+		cost.Multiplier = p.multiplier(c)
 	}
-	cost.Total = cost.Multiplier * (cost.PrefillBlocks + cost.DecodeBlocks + cost.RequestBlocks +
-		cost.QueueMS + cost.PrefillMS + cost.DecodeMS + cost.MemoryMS)
 	return cost
 }
 
-// kvCost has the block terms of the kv policy, see the package comment.
-func (p *pricing) kvCost(c *candidate) protocol.Cost {
-	credit := p.kv.OverlapScoreCredit*p.decay(c.prefill)*float64(c.overlap.Device) +
-		p.beyondDevice(c.overlap) +
-		p.kv.SharedCacheMultiplier*float64(c.shared)
-	raw := 0.0
+// multiplier is what the preferred taints make of a cost.
+func (p *pricing) multiplier(c *candidate) float64 {
+	if p.plain {
+		return 1
+	}
+	return math.Exp(-math.Tanh(c.taints))
+}
+
+// blocks has the terms of the kv and load policies, see the package comment.
+func (p *pricing) blocks(c *candidate) (prefill, decode, requests float64) {
+	var credit, raw float64
+	cached := 0
+	if p.policy == protocol.PolicyKV {
+		credit = p.kv.OverlapScoreCredit*p.decay(c.prefill)*float64(c.overlap.Device) +
+			p.beyondDevice(&c.overlap) +
+			p.kv.SharedCacheMultiplier*float64(c.shared)
+		cached = p.cachedTokens(&c.overlap)
+	}
 	if p.track {
-		raw = float64(c.prefill+max(p.tokens, p.cachedTokens(c.overlap))) / float64(p.blockSize)
+		raw = float64(c.prefill+max(p.tokens, cached)) / float64(p.blockSize)
 	}
 	// The two maxima keep a cost from falling below 0, where a taint's multiplier
 	// would act the wrong way round.
-	prefill := p.kv.PrefillLoadScale * max(0, raw-credit)
-	decode := float64(c.blocks + c.fresh)
+	prefill = p.kv.PrefillLoadScale * max(0, raw-credit)
+	decode = float64(c.blocks + c.fresh)
 	if p.decodeOnly && !p.track && p.kv.OverlapScoreCredit > 0 {
 		prefill, decode = 0, max(0, decode-credit)
 	}
-	return protocol.Cost{
-		PrefillBlocks: bounded(prefill),
-		DecodeBlocks:  bounded(decode),
-		RequestBlocks: bounded(p.kv.DecodeActiveRequestWeight * float64(c.requests)),
-	}
+	return bounded(prefill), bounded(decode), bounded(p.kv.DecodeActiveRequestWeight * float64(c.requests))
 }
 
 // decay is the part of the device credit that is left to a rank with more

@@ -72,8 +72,8 @@ func TestKVCost(t *testing.T) {
 func TestCachedTokensCase5(t *testing.T) {
 	p := pricing{kv: KVConfig{HostWeight: 0.5, DiskWeight: 0.25}, blockSize: 16}
 	held := protocol.Overlap{Device: 2, Host: 3, Disk: 4, External: 5}
-	near(t, "E", p.heldBlocks(held), 5.75)
-	if got := p.cachedTokens(held); got != 92 {
+	near(t, "E", p.heldBlocks(&held), 5.75)
+	if got := p.cachedTokens(&held); got != 92 {
 		t.Errorf("C = %d, want 92", got)
 	}
 }

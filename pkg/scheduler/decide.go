@@ -18,6 +18,7 @@ type decider struct {
 	temperature float64
 	reuse       bool  // blocks are shared by prefix between requests
 	pinned      *rank // nil if the request is not pinned
+	next        candidate
 }
 
 // newDecider puts a request's overrides over the pool's settings.
@@ -72,8 +73,8 @@ func (d *decider) decide(ctx context.Context) (*Decision, error) {
 		source, turn := s.source, s.turn
 		defer func() { s.source, s.turn = source, turn }()
 	}
-	chosen, cost, reason := d.choose()
-	decision := d.decision(chosen, cost, reason)
+	chosen, reason := d.choose()
+	decision := d.decision(chosen, reason)
 	if r.Explain {
 		decision.Candidates = d.explain()
 	}
@@ -83,15 +84,15 @@ func (d *decider) decide(ctx context.Context) (*Decision, error) {
 	return decision, nil
 }
 
-func (d *decider) decision(chosen *rank, cost protocol.Cost, reason protocol.Reason) *Decision {
+func (d *decider) decision(chosen *rank, reason protocol.Reason) *Decision {
 	c := d.candidate(chosen)
-	cached := min(d.price.cachedTokens(c.overlap), d.r.Tokens)
+	cached := min(d.price.cachedTokens(&c.overlap), d.r.Tokens)
 	partial := max(d.price.promptBlocks()-len(d.r.Hashes), 0)
 	return &Decision{
 		Worker: chosen.worker, Overlap: c.overlap,
 		CachedTokens: cached, PrefillTokens: d.r.Tokens - cached,
 		PotentialBlocks: c.blocks + c.fresh + partial,
-		Cost:            cost, Reason: reason,
+		Cost:            d.price.cost(c), Reason: reason,
 	}
 }
 
@@ -109,13 +110,14 @@ func (d *decider) admit(chosen *rank, decision *Decision) {
 	decision.Lease.Blocks = len(d.r.Hashes)
 }
 
-// candidate collects what a rank's cost is made of.
-func (d *decider) candidate(r *rank) candidate {
-	c := candidate{
-		prefill: r.prefill, blocks: r.blocks, requests: len(r.bookings),
-		fresh:   len(d.r.Hashes) - int(d.marks[r.slot].depth),
-		overlap: d.overlap(r), profile: &r.profile,
-	}
+// candidate collects what a rank's cost is made of. What it returns is good
+// until the next call.
+func (d *decider) candidate(r *rank) *candidate {
+	c, m := &d.next, &d.marks[r.slot]
+	c.prefill, c.blocks, c.requests = r.prefill, r.blocks, len(r.bookings)
+	c.fresh = len(d.r.Hashes) - int(m.depth)
+	c.overlap, c.profile = d.overlap(r), &r.profile
+	c.shared, c.taints = 0, 0
 	for _, span := range d.r.Shared {
 		c.shared += max(0, span.End-max(span.Start, c.overlap.Device))
 	}
@@ -127,10 +129,7 @@ func (d *decider) candidate(r *rank) candidate {
 	return c
 }
 
-func (d *decider) cost(r *rank) protocol.Cost {
-	c := d.candidate(r)
-	return d.price.cost(&c)
-}
+func (d *decider) total(r *rank) float64 { return d.price.total(d.candidate(r)) }
 
 func (d *decider) overlap(r *rank) protocol.Overlap {
 	if at := d.marks[r.slot].match; at > 0 {
@@ -146,11 +145,11 @@ func (d *decider) explain() []protocol.Candidate {
 		overlap := d.overlap(r)
 		candidate := protocol.Candidate{
 			Worker: r.worker.ID, Rank: r.worker.Rank, Overlap: overlap,
-			CachedTokens: min(d.price.cachedTokens(overlap), d.r.Tokens),
+			CachedTokens: min(d.price.cachedTokens(&overlap), d.r.Tokens),
 			Why:          d.why(r),
 		}
 		if candidate.Why == "" {
-			cost := d.cost(r)
+			cost := d.price.cost(d.candidate(r))
 			candidate.Cost, candidate.Eligible = &cost, true
 		}
 		candidates = append(candidates, candidate)

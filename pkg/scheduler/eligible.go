@@ -41,7 +41,7 @@ func (d *decider) mark() {
 	d.marks = d.marks[:len(s.slots)]
 	clear(d.marks)
 	for i := range r.Matches {
-		if rank := s.byWorker[r.Matches[i].Worker]; rank != nil {
+		if rank := s.rankLocked(r.Matches[i].Worker); rank != nil {
 			d.marks[rank.slot].match = int32(i + 1)
 		}
 	}
@@ -50,13 +50,13 @@ func (d *decider) mark() {
 	}
 	if r.Allowed != nil {
 		for _, worker := range *r.Allowed {
-			for _, rank := range s.ranksLocked(worker) {
+			for _, rank := range s.workers[worker] {
 				d.marks[rank.slot].allowed = true
 			}
 		}
 	}
 	for _, worker := range r.Excluded {
-		for _, rank := range s.ranksLocked(worker) {
+		for _, rank := range s.workers[worker] {
 			d.marks[rank.slot].excluded = true
 		}
 	}
@@ -117,7 +117,7 @@ func (d *decider) resolvePin() error {
 		return protocol.Errorf(protocol.CodePinnedNotAllowed,
 			"pinned.worker: %q is not among allowed_workers, or is among excluded_workers", pin.Worker)
 	}
-	ranks := d.s.ranksLocked(pin.Worker)
+	ranks := d.s.workers[pin.Worker]
 	if pin.Rank == nil && len(ranks) > 1 {
 		return protocol.Errorf(protocol.CodeInvalidRequest,
 			"pinned.rank: must be given, since worker %q has %d ranks", pin.Worker, len(ranks))

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/routerd/routerd/pkg/protocol"
 )
 
 // What the latency policy takes where a worker does not say.
@@ -84,25 +82,24 @@ func (c *LatencyConfig) setAttribute(key, text string) error {
 	return nil
 }
 
-// latencyCost has the millisecond terms of the latency policy, see the package
-// comment. Without prefill tracking the prompt is computed elsewhere: what is
-// left is the step that the request joins.
-func (p *pricing) latencyCost(c *candidate) protocol.Cost {
+// milliseconds has the terms of the latency policy, see the package comment.
+// Without prefill tracking the prompt is computed elsewhere: what is left is the
+// step that the request joins.
+func (p *pricing) milliseconds(c *candidate) (queue, prefill, decode, memory float64) {
 	w := c.profile
 	var ahead, left float64
 	if p.track {
-		cached := p.inTokens(p.heldBlocks(c.overlap) + p.sharedHits*float64(c.shared))
+		cached := p.inTokens(p.heldBlocks(&c.overlap) + p.sharedHits*float64(c.shared))
 		ahead, left = float64(c.prefill), float64(p.tokens-min(cached, p.tokens-1))
 	}
-	blocks := float64(c.blocks + c.fresh)
+	full := float64(c.blocks+c.fresh) / w.total
 	own := w.rates.prefillMS(left, w.budget)
 	steps := max(1, math.Ceil((ahead+left)/w.budget))
-	return protocol.Cost{
-		QueueMS:   bounded(w.rates.PrefillMSPerToken*ahead + w.rates.PrefillMSPerToken2*ahead*w.budget),
-		PrefillMS: bounded(own + steps*(w.rates.PrefillBaseMS+w.stepMS(blocks))),
-		DecodeMS:  bounded(own * (1 + w.rates.HeldUpWeight*float64(c.requests)/100)),
-		MemoryMS:  bounded(fullMS * max(0, blocks/w.total-fullFrom)),
-	}
+	queue = w.rates.PrefillMSPerToken*ahead + w.rates.PrefillMSPerToken2*ahead*w.budget
+	prefill = own + steps*(w.rates.PrefillBaseMS+w.rates.stepMS(full))
+	decode = own * (1 + w.rates.HeldUpWeight*float64(c.requests)/100)
+	memory = fullMS * max(0, full-fullFrom)
+	return bounded(queue), bounded(prefill), bounded(decode), bounded(memory)
 }
 
 // prefillMS is the time to compute n tokens of one prompt.
@@ -110,8 +107,8 @@ func (c *LatencyConfig) prefillMS(n, budget float64) float64 {
 	return c.PrefillMSPerToken*n + c.PrefillMSPerToken2*n*min(n, budget)
 }
 
-// stepMS is the decode time of one step with so many active blocks.
-func (w *profile) stepMS(blocks float64) float64 {
-	u := min(1, blocks/w.total)
-	return max(1, w.rates.DecodeScale*(-25.74*u*u+54.01*u+5.74))
+// stepMS is the decode time of one step of a rank that is full to a part.
+func (c *LatencyConfig) stepMS(full float64) float64 {
+	u := min(1, full)
+	return max(1, c.DecodeScale*(-25.74*u*u+54.01*u+5.74))
 }

@@ -100,7 +100,7 @@ func (s *Scheduler) Release(id protocol.LeaseID) bool {
 func (s *Scheduler) Restore(l protocol.Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.byWorker[l.Worker]
+	r := s.rankLocked(l.Worker)
 	if r == nil || s.bookings[l.ID] != nil {
 		return false
 	}

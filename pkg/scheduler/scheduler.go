@@ -39,7 +39,7 @@ type Scheduler struct {
 	rand     *rand.Rand                    // draws from source
 	turn     uint64                        // of round-robin
 	order    []*rank                       // by worker and rank
-	byWorker map[protocol.Worker]*rank     // the same ranks
+	workers  map[string][]*rank            // the same ranks by worker, each worker's by rank
 	slots    []bool                        // which slots are taken
 	bookings map[protocol.LeaseID]*booking // of all ranks
 	active   trie                          // prompts of all bookings that share their blocks
@@ -52,7 +52,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		cfg:      cfg.withDefaults(),
-		byWorker: make(map[protocol.Worker]*rank),
+		workers:  make(map[string][]*rank),
 		bookings: make(map[protocol.LeaseID]*booking),
 	}
 	seed := cfg.Seed
@@ -80,12 +80,11 @@ func (s *Scheduler) SetRank(r Rank) error {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := s.byWorker[r.Worker]
+	known := s.rankLocked(r.Worker)
 	if known == nil {
 		known = &rank{worker: r.Worker, slot: s.takeSlotLocked()}
-		s.byWorker[r.Worker] = known
-		at, _ := s.findLocked(r.Worker)
-		s.order = slices.Insert(s.order, at, known)
+		s.order = insert(s.order, known)
+		s.workers[r.Worker.ID] = insert(s.workers[r.Worker.ID], known)
 	}
 	known.draining, known.taints, known.profile = r.Draining, taints, profile
 	return err
@@ -96,7 +95,7 @@ func (s *Scheduler) SetRank(r Rank) error {
 func (s *Scheduler) RemoveRank(w protocol.Worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.byWorker[w]
+	r := s.rankLocked(w)
 	if r == nil {
 		return
 	}
@@ -104,24 +103,38 @@ func (s *Scheduler) RemoveRank(w protocol.Worker) {
 		s.dischargeLocked(r.bookings[len(r.bookings)-1])
 	}
 	s.slots[r.slot] = false
-	delete(s.byWorker, w)
-	at, _ := s.findLocked(w)
-	s.order = slices.Delete(s.order, at, at+1)
-}
-
-// findLocked is where a rank is, or belongs, in the order.
-func (s *Scheduler) findLocked(w protocol.Worker) (int, bool) {
-	return slices.BinarySearchFunc(s.order, w, func(r *rank, w protocol.Worker) int { return r.worker.Compare(w) })
-}
-
-// ranksLocked are all ranks of a worker.
-func (s *Scheduler) ranksLocked(worker string) []*rank {
-	from, _ := s.findLocked(protocol.Worker{ID: worker})
-	to := from
-	for to < len(s.order) && s.order[to].worker.ID == worker {
-		to++
+	s.order = without(s.order, r)
+	s.workers[w.ID] = without(s.workers[w.ID], r)
+	if len(s.workers[w.ID]) == 0 {
+		delete(s.workers, w.ID)
 	}
-	return s.order[from:to]
+}
+
+// rankLocked is a known rank, nil if there is none.
+func (s *Scheduler) rankLocked(w protocol.Worker) *rank {
+	ranks := s.workers[w.ID]
+	if at := int(w.Rank); at < len(ranks) && ranks[at].worker.Rank == w.Rank {
+		return ranks[at] // ranks count from 0 without a hole, as nearly always
+	}
+	if at, found := find(ranks, w); found {
+		return ranks[at]
+	}
+	return nil
+}
+
+// find is where a rank is, or belongs, among ordered ranks.
+func find(ranks []*rank, w protocol.Worker) (int, bool) {
+	return slices.BinarySearchFunc(ranks, w, func(r *rank, w protocol.Worker) int { return r.worker.Compare(w) })
+}
+
+func insert(ranks []*rank, r *rank) []*rank {
+	at, _ := find(ranks, r.worker)
+	return slices.Insert(ranks, at, r)
+}
+
+func without(ranks []*rank, r *rank) []*rank {
+	at, _ := find(ranks, r.worker)
+	return slices.Delete(ranks, at, at+1)
 }
 
 // takeSlotLocked reserves the lowest free slot, so that slots stay as few as the
