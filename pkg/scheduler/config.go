@@ -28,26 +28,25 @@ type Config struct {
 	// Seed of the choice among equals and of sampling; 0 takes one at random.
 	Seed uint64
 
-	// Clock is what load that changes with time is measured by; nil is the
-	// machine's. A load of whole prompts changes with reports alone.
+	// Clock times load that changes by itself; nil is the machine's. The charges
+	// of this package change with reports alone, so that nothing reads it.
 	Clock clock.Clock
 }
 
 // Validate reports all faults of a configuration.
 func (c Config) Validate() error {
-	var faults []error
+	faults := between(nil, "temperature", c.Temperature, math.MaxFloat64)
 	if c.BlockSize < 1 || c.BlockSize > maxBlockSize {
 		faults = append(faults, fmt.Errorf("block_size: must be 1 to %d, is %d", maxBlockSize, c.BlockSize))
 	}
 	if c.Policy != "" && !slices.Contains(protocol.Policies, c.Policy) {
 		faults = append(faults, fmt.Errorf("policy: must be one of %v, is %q", protocol.Policies, c.Policy))
 	}
-	faults = append(faults, between("temperature", c.Temperature, math.MaxFloat64))
-	if err := c.KV.Validate(); err != nil {
-		faults = append(faults, fmt.Errorf("kv: %w", err))
+	for _, fault := range c.KV.faults() {
+		faults = append(faults, fmt.Errorf("kv.%w", fault))
 	}
-	if err := c.Latency.Validate(); err != nil {
-		faults = append(faults, fmt.Errorf("latency: %w", err))
+	for _, fault := range c.Latency.faults() {
+		faults = append(faults, fmt.Errorf("latency.%w", fault))
 	}
 	return errors.Join(faults...)
 }
@@ -88,16 +87,16 @@ func DefaultKVConfig() KVConfig {
 }
 
 // Validate reports all faults, each with its field's name.
-func (c KVConfig) Validate() error {
-	return errors.Join(
-		between("overlap_score_credit", c.OverlapScoreCredit, math.MaxFloat64),
-		between("overlap_credit_decay", c.OverlapCreditDecay, math.MaxFloat64),
-		between("prefill_load_scale", c.PrefillLoadScale, math.MaxFloat64),
-		between("decode_active_request_weight", c.DecodeActiveRequestWeight, math.MaxFloat64),
-		between("host_weight", c.HostWeight, 1),
-		between("disk_weight", c.DiskWeight, 1),
-		between("shared_cache_multiplier", c.SharedCacheMultiplier, 1),
-	)
+func (c KVConfig) Validate() error { return errors.Join(c.faults()...) }
+
+func (c KVConfig) faults() (faults []error) {
+	faults = between(faults, "overlap_score_credit", c.OverlapScoreCredit, math.MaxFloat64)
+	faults = between(faults, "overlap_credit_decay", c.OverlapCreditDecay, math.MaxFloat64)
+	faults = between(faults, "prefill_load_scale", c.PrefillLoadScale, math.MaxFloat64)
+	faults = between(faults, "decode_active_request_weight", c.DecodeActiveRequestWeight, math.MaxFloat64)
+	faults = between(faults, "host_weight", c.HostWeight, 1)
+	faults = between(faults, "disk_weight", c.DiskWeight, 1)
+	return between(faults, "shared_cache_multiplier", c.SharedCacheMultiplier, 1)
 }
 
 // LatencyConfig has the rates of the latency policy.
@@ -108,8 +107,8 @@ type LatencyConfig struct {
 	DecodeScale        float64 `yaml:"decode_scale"`          // of the time of a step that decodes
 	HeldUpWeight       float64 `yaml:"held_up_weight"`        // of the delay that a prefill causes to the others
 
-	// Learn asks for rates learnt from the leases' own times. The configured ones
-	// stand until enough is known, which here is always.
+	// Learn asks for rates learnt from the leases' own times. It is accepted and
+	// changes nothing: rates are as configured.
 	Learn bool `yaml:"learn"`
 }
 
@@ -124,22 +123,23 @@ func DefaultLatencyConfig() LatencyConfig {
 
 // Validate reports all faults, each with its field's name. All rates are finite
 // and at least 0.
-func (c LatencyConfig) Validate() error {
-	var faults []error
+func (c LatencyConfig) Validate() error { return errors.Join(c.faults()...) }
+
+func (c LatencyConfig) faults() (faults []error) {
 	for _, rate := range c.rates() {
-		faults = append(faults, between(rate.name, *rate.value, math.MaxFloat64))
+		faults = between(faults, rate.name, *rate.value, math.MaxFloat64)
 	}
-	return errors.Join(faults...)
+	return faults
 }
 
-// between is the fault of a number outside 0 to limit, nil if there is none.
-func between(name string, v, limit float64) error {
+// between adds the fault of a number outside 0 to limit, if it is one.
+func between(faults []error, name string, v, limit float64) []error {
 	switch {
 	case v >= 0 && v <= limit:
-		return nil
+		return faults
 	case limit == math.MaxFloat64:
-		return fmt.Errorf("%s: must be finite and at least 0, is %v", name, v)
+		return append(faults, fmt.Errorf("%s: must be finite and at least 0, is %v", name, v))
 	default:
-		return fmt.Errorf("%s: must be 0 to %v, is %v", name, limit, v)
+		return append(faults, fmt.Errorf("%s: must be 0 to %v, is %v", name, limit, v))
 	}
 }

@@ -34,9 +34,10 @@ func TestValidateReportsAllFaults(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, field := range []string{
-		"block_size", "policy", "temperature", "overlap_score_credit", "overlap_credit_decay", "prefill_load_scale", "decode_active_request_weight",
-		"host_weight", "disk_weight", "shared_cache_multiplier",
-		"prefill_base_ms", "prefill_ms_per_token:", "prefill_ms_per_token2", "decode_scale", "held_up_weight",
+		"block_size", "policy", "temperature",
+		"kv.overlap_score_credit", "kv.overlap_credit_decay", "kv.prefill_load_scale", "kv.decode_active_request_weight",
+		"kv.host_weight", "kv.disk_weight", "kv.shared_cache_multiplier",
+		"latency.prefill_base_ms", "latency.prefill_ms_per_token:", "latency.prefill_ms_per_token2", "latency.decode_scale", "latency.held_up_weight",
 	} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not reported in:\n%v", field, err)

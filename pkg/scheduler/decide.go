@@ -96,8 +96,8 @@ func (d *decider) decision(chosen *rank, reason protocol.Reason) *Decision {
 	}
 }
 
-// admit charges the request. The charge is the work that the worker will
-// do, whatever the policy made of what it holds.
+// admit charges the request. The charge is the work that the worker will do,
+// whatever the policy made of what it holds.
 func (d *decider) admit(chosen *rank, decision *Decision) {
 	prefill := 0
 	if d.price.track {

@@ -72,10 +72,7 @@ func (c *LatencyConfig) setAttribute(key, text string) error {
 		return fmt.Errorf("attribute %q: is no rate of the latency policy", ratePrefix+key)
 	}
 	v, err := strconv.ParseFloat(text, 64)
-	if err == nil {
-		err = between("value", v, math.MaxFloat64)
-	}
-	if err != nil {
+	if err != nil || !(v >= 0 && v <= math.MaxFloat64) {
 		return fmt.Errorf("attribute %q: %q is no finite number of at least 0", ratePrefix+key, text)
 	}
 	*rates[at].value = v

@@ -12,7 +12,7 @@ type rank struct {
 	slot   uint32          // index into what is kept per rank of the pool
 
 	draining bool
-	taints   []string // sorted
+	taints   []string // sorted, each once
 	profile  profile
 
 	prefill  int        // tokens of prompts whose first token is awaited

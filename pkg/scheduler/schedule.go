@@ -98,22 +98,22 @@ func (s *Scheduler) check(r *Request) error {
 			return protocol.Errorf(protocol.CodeInvalidRequest, "preferred_taints.%s: must be finite", name)
 		}
 	}
-	o := &r.Overrides
-	for _, f := range [...]struct {
+	var faults []error
+	for _, o := range [...]struct {
 		name  string
 		value *float64
 	}{
-		{"overrides.overlap_score_credit", o.OverlapScoreCredit},
-		{"overrides.prefill_load_scale", o.PrefillLoadScale},
-		{"overrides.router_temperature", o.Temperature},
-		{"overrides.shared_cache_multiplier", o.SharedCacheMultiplier},
+		{"overlap_score_credit", r.Overrides.OverlapScoreCredit},
+		{"prefill_load_scale", r.Overrides.PrefillLoadScale},
+		{"router_temperature", r.Overrides.Temperature},
+		{"shared_cache_multiplier", r.Overrides.SharedCacheMultiplier},
 	} {
-		if f.value == nil {
-			continue
+		if o.value != nil {
+			faults = between(faults, o.name, *o.value, math.MaxFloat64)
 		}
-		if err := between(f.name, *f.value, math.MaxFloat64); err != nil {
-			return protocol.Errorf(protocol.CodeInvalidRequest, "%v", err)
-		}
+	}
+	if len(faults) > 0 {
+		return protocol.Errorf(protocol.CodeInvalidRequest, "overrides.%v", faults[0])
 	}
 	return nil
 }

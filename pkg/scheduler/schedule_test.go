@@ -55,7 +55,7 @@ func TestCreditDecayCase6(t *testing.T) {
 func TestPreferredTaintsCase13(t *testing.T) {
 	choose := func(preferred map[string]float64) (string, *Decision) {
 		p := newPool(t, Config{Policy: protocol.PolicyKV})
-		p.set(Rank{Worker: worker("tainted"), Taints: []string{"zone", "disk"}})
+		p.set(Rank{Worker: worker("tainted"), Taints: []string{"zone", "disk", "zone"}})
 		p.set(Rank{Worker: worker("plain")})
 		// tainted costs 101 and plain 91, or the other way round.
 		more, less := "tainted", "plain"

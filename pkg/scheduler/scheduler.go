@@ -76,7 +76,7 @@ func (s *Scheduler) Observe(o Observer) { s.observer = o }
 // same, with the pool's rates in their place.
 func (s *Scheduler) SetRank(r Rank) error {
 	profile, err := newProfile(r, s.cfg.Latency)
-	taints := slices.Sorted(slices.Values(r.Taints))
+	taints := slices.Compact(slices.Sorted(slices.Values(r.Taints)))
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
