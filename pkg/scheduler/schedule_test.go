@@ -37,19 +37,46 @@ func TestDecision(t *testing.T) {
 }
 
 func TestCreditDecayCase6(t *testing.T) {
-	for decay, want := range map[float64]string{0: "warm", 1: "cold"} {
-		kv := DefaultKVConfig()
-		kv.OverlapCreditDecay = decay
-		p := newPool(t, Config{Policy: protocol.PolicyKV, KV: kv}, "warm", "cold")
-		busy := p.request(48)
-		busy.Hashes, busy.Pinned = nil, &protocol.Pin{Worker: "warm"}
-		p.schedule(busy)
-		r := p.request(64)
-		r.Hashes, r.Matches = nil, []protocol.Match{device("warm", 4)}
-		if d := p.schedule(r); d.Worker.ID != want {
+	for decay, want := range map[float64]string{0: "warm", 1: "xcold"} {
+		p := decaying(t, decay)
+		if d := p.schedule(toWarm(p)); d.Worker.ID != want {
 			t.Errorf("decay %v: went to %s at %v, want %s", decay, d.Worker, d.Cost.Total, want)
 		}
 	}
+}
+
+// A rank's excess load is that over the ranks it competes with.
+func TestCreditDecayAmongEligible(t *testing.T) {
+	p := decaying(t, 1)
+	pinned := toWarm(p)
+	pinned.Pinned = &protocol.Pin{Worker: "warm"}
+	alone := toWarm(p)
+	alone.Excluded = []string{"xcold"}
+	for name, r := range map[string]*Request{"pinned": pinned, "alone": alone} {
+		r.QueryOnly = true
+		near(t, name, p.schedule(r).Cost.Total, 3)
+	}
+	r := toWarm(p)
+	r.QueryOnly, r.Explain = true, true
+	near(t, "among both", p.schedule(r).Candidates[0].Cost.Total, 7-4/1.75)
+}
+
+// decaying is the pool of case 6: warm has 48 tokens to prefill, xcold none.
+func decaying(t *testing.T, decay float64) *pool {
+	kv := DefaultKVConfig()
+	kv.OverlapCreditDecay = decay
+	p := newPool(t, Config{Policy: protocol.PolicyKV, KV: kv}, "warm", "xcold")
+	busy := p.request(48)
+	busy.Hashes, busy.Pinned = nil, &protocol.Pin{Worker: "warm"}
+	p.schedule(busy)
+	return p
+}
+
+// toWarm is the request of case 6: warm holds all its blocks.
+func toWarm(p *pool) *Request {
+	r := p.request(64)
+	r.Hashes, r.Matches = nil, []protocol.Match{device("warm", 4)}
+	return r
 }
 
 func TestPreferredTaintsCase13(t *testing.T) {
@@ -283,6 +310,14 @@ func TestRanksComeAndGo(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, p.Loads()); diff != "" {
 		t.Error(diff)
+	}
+	for i := range 100 {
+		w := worker(fmt.Sprint("passing-", i))
+		p.set(Rank{Worker: w})
+		p.RemoveRank(w)
+	}
+	if len(p.slots) != 4 || len(p.workers) != 3 {
+		t.Errorf("%d slots and %d workers are kept for 3 ranks, at most 4 at a time", len(p.slots), len(p.workers))
 	}
 	p.Release(kept)
 	if !p.active.empty() || len(p.bookings) != 0 {
