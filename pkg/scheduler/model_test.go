@@ -82,7 +82,7 @@ func TestLoadAgainstModel(t *testing.T) {
 		h.setRank()
 	}
 	operations := []func(){h.admit, h.admit, h.admit, h.admit, h.firstToken, h.firstToken, h.release, h.release, h.restore, h.setRank}
-	for step := range 1500 {
+	for step := range 800 {
 		if h.rng.IntN(60) == 0 {
 			h.removeRank()
 		} else {

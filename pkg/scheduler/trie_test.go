@@ -137,7 +137,7 @@ func TestTrieRandom(t *testing.T) {
 		end    *node
 	}
 	tr, entries := newTracked(), []entry(nil)
-	for step := range 2000 {
+	for step := range 1000 {
 		if rng.IntN(40) < len(entries) {
 			i := rng.IntN(len(entries))
 			tr.take(entries[i].slot, entries[i].end)
