@@ -29,9 +29,10 @@ type DialConfig struct {
 	Log   zerolog.Logger
 }
 
-// Dial connects to a cluster. It blocks for at most 5 s per URL. Its errors are
-// one line that says what to do, and never hold a URL's password or token.
-func Dial(cfg DialConfig) (*nats.Conn, error) {
+// Dial connects to a cluster, with a router's options and then the caller's. It
+// blocks for at most 5 s per URL. Its errors are one line that says what to do,
+// and never hold a URL's password or token.
+func Dial(cfg DialConfig, more ...nats.Option) (*nats.Conn, error) {
 	for _, server := range splitURLs(cfg.URLs) {
 		if _, err := parseURL(server); err != nil {
 			// The parser's own message repeats the URL.
@@ -43,7 +44,7 @@ func Dial(cfg DialConfig) (*nats.Conn, error) {
 		return nil, err
 	}
 	opts := append(connOptions(cfg.Log), nats.Name(cfg.Name), nats.Timeout(dialLimit))
-	conn, err := nats.Connect(cfg.URLs, append(opts, secure...)...)
+	conn, err := nats.Connect(cfg.URLs, append(append(opts, secure...), more...)...)
 	if err != nil {
 		return nil, dialError(cfg.URLs, err)
 	}

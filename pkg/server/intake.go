@@ -1,0 +1,267 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"github.com/routerd/routerd/pkg/protocol"
+)
+
+// queueGroup is the group in which the routers of a prefix share calls.
+const queueGroup = "routerd"
+
+// maxWaiting bounds the calls that have arrived and wait for a worker of this
+// process; a call beyond it is answered with overloaded.
+const maxWaiting = 4096
+
+// intake takes calls and lease reports from NATS. Its subscriptions cover every
+// pool, so that a call for a pool that nobody serves gets an answer too.
+type intake struct {
+	conn    *nats.Conn
+	names   protocol.Names
+	token   string
+	api     *Server
+	metrics *metrics
+	log     zerolog.Logger
+
+	waiting  chan call
+	accepted sync.WaitGroup // calls from their arrival until their reply is sent
+	closing  sync.WaitGroup // subscriptions that are not closed yet
+	workers  sync.WaitGroup
+	subs     []*nats.Subscription
+}
+
+// call is one request that has arrived.
+type call struct {
+	msg     *nats.Msg
+	verb    string
+	pool    string
+	arrived time.Time
+}
+
+// open subscribes, and starts the workers; ctx ends what they do.
+func (in *intake) open(ctx context.Context) error {
+	in.waiting = make(chan call, maxWaiting)
+	for range max(4, 2*runtime.GOMAXPROCS(0)) {
+		in.workers.Go(func() {
+			for c := range in.waiting {
+				in.answer(ctx, c)
+				in.accepted.Done()
+			}
+		})
+	}
+	for _, verb := range []string{protocol.VerbRoute, protocol.VerbOverlap, protocol.VerbLoads, protocol.VerbStatus} {
+		group := queueGroup
+		if verb == protocol.VerbStatus {
+			group = "" // every router answers
+		}
+		err := errors.Join(
+			in.subscribe(in.names.EveryPool(verb), group, in.enqueue(verb)),
+			in.subscribe(in.names.EveryPool(verb+"."+in.token), "", in.enqueue(verb)))
+		if err != nil {
+			return err
+		}
+	}
+	// Every router applies a report; the one that the queue group picks answers.
+	for _, verb := range []string{protocol.VerbProgress, protocol.VerbComplete} {
+		err := errors.Join(
+			in.subscribe(in.names.EveryPool("lease."+verb), "", func(msg *nats.Msg) { in.report(verb, msg) }),
+			in.subscribe(in.names.EveryPool("lease."+verb), queueGroup, func(msg *nats.Msg) {
+				if msg.Reply != "" {
+					in.reply(msg, okReply, in.report(verb, msg))
+				}
+			}))
+		if err != nil {
+			return err
+		}
+	}
+	return in.conn.Flush()
+}
+
+var okReply = map[string]bool{"ok": true}
+
+func (in *intake) subscribe(subject, group string, handle nats.MsgHandler) error {
+	guarded := func(msg *nats.Msg) {
+		defer in.survive(msg)
+		handle(msg)
+	}
+	sub, err := in.conn.QueueSubscribe(subject, group, guarded)
+	if err != nil {
+		return fmt.Errorf("subscribe %s: %w", subject, err)
+	}
+	in.closing.Add(1)
+	sub.SetClosedHandler(func(string) { in.closing.Done() })
+	in.subs = append(in.subs, sub)
+	return nil
+}
+
+func (in *intake) enqueue(verb string) nats.MsgHandler {
+	return func(msg *nats.Msg) {
+		pool, err := in.names.ParsePool(msg.Subject)
+		if err != nil {
+			in.reply(msg, nil, protocol.Errorf(protocol.CodeInvalidName, "pool: %v", err))
+			return
+		}
+		in.accepted.Add(1)
+		select {
+		case in.waiting <- call{msg, verb, pool, time.Now()}:
+		default:
+			in.accepted.Done()
+			in.metrics.overflow.Inc()
+			in.reply(msg, nil, protocol.Errorf(protocol.CodeOverloaded, "%d calls are waiting for this router: try again, or start another router", maxWaiting))
+		}
+	}
+}
+
+// answer handles one call and sends its reply.
+func (in *intake) answer(ctx context.Context, c call) {
+	defer in.survive(c.msg)
+	body, err := in.handle(ctx, c)
+	in.metrics.called(c.verb, err, time.Since(c.arrived))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return // the caller gave up, as it had said it would
+	}
+	sent := in.reply(c.msg, body, err)
+	if reply, ok := body.(*protocol.RouteReply); ok && err == nil && !sent && reply.Lease != "" {
+		in.api.withdraw(c.pool, reply)
+	}
+}
+
+func (in *intake) handle(ctx context.Context, c call) (any, error) {
+	switch c.verb {
+	case protocol.VerbRoute:
+		request, err := protocol.DecodeRouteRequest(c.msg.Data)
+		if err != nil {
+			return nil, err
+		}
+		if request.TimeoutMS > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, c.arrived.Add(time.Duration(request.TimeoutMS)*time.Millisecond))
+			defer cancel()
+		}
+		reply, err := in.api.Route(ctx, c.pool, request)
+		if err != nil {
+			return nil, err
+		}
+		return reply, nil
+	case protocol.VerbOverlap:
+		request, err := protocol.DecodeOverlapRequest(c.msg.Data)
+		if err != nil {
+			return nil, err
+		}
+		return in.api.Overlap(c.pool, request)
+	case protocol.VerbLoads:
+		return in.api.Loads(c.pool)
+	default:
+		request, err := protocol.DecodeStatusRequest(c.msg.Data)
+		if err != nil {
+			return nil, err
+		}
+		return in.api.Status(c.pool, request)
+	}
+}
+
+// report applies a lease report.
+func (in *intake) report(verb string, msg *nats.Msg) error {
+	pool, err := in.names.ParsePool(msg.Subject)
+	if err != nil {
+		return protocol.Errorf(protocol.CodeInvalidName, "pool: %v", err)
+	}
+	if verb == protocol.VerbProgress {
+		report, err := protocol.DecodeProgress(msg.Data)
+		if err != nil {
+			in.metrics.malformedReports.Inc()
+			return err
+		}
+		return in.api.Progress(pool, report)
+	}
+	report, err := protocol.DecodeComplete(msg.Data)
+	if err != nil {
+		in.metrics.malformedReports.Inc()
+		return err
+	}
+	return in.api.Complete(pool, report)
+}
+
+// reply sends a body or an error in the encoding of the request, and says
+// whether it could be sent.
+func (in *intake) reply(msg *nats.Msg, body any, err error) bool {
+	if msg.Reply == "" {
+		return true
+	}
+	answer := nats.NewMsg(msg.Reply)
+	if err != nil {
+		failure := asError(err)
+		answer.Header.Set(protocol.HeaderErrorCode, fmt.Sprint(failure.Code.Number()))
+		answer.Header.Set(protocol.HeaderError, headerText(failure.Message))
+		body = protocol.ErrorReply{Error: failure}
+	}
+	data, err := protocol.Marshal(body, protocol.DetectEncoding(msg.Data))
+	if err == nil {
+		answer.Data = data
+		err = in.conn.PublishMsg(answer)
+	}
+	if err != nil {
+		in.log.Warn().Err(err).Str("subject", msg.Subject).Msg("reply not sent")
+	}
+	return err == nil
+}
+
+// survive turns a panic into an internal error: no request may stop a router.
+func (in *intake) survive(msg *nats.Msg) {
+	if fault := recover(); fault != nil {
+		in.log.Error().Interface("panic", fault).Bytes("stack", debug.Stack()).Str("subject", msg.Subject).Msg("call failed")
+		in.reply(msg, nil, protocol.Errorf(protocol.CodeInternal, "the router failed on this call; its log has the place"))
+	}
+}
+
+// stop takes no further call and waits, until ctx ends, for those accepted. It
+// returns how many were left.
+func (in *intake) close(ctx context.Context) error {
+	for _, sub := range in.subs {
+		if err := sub.Drain(); err != nil {
+			in.closing.Done() // the connection is gone and took the subscription with it
+		}
+	}
+	drained := make(chan struct{})
+	go func() { // ends with the workers, which end with the core scope at the latest
+		defer close(drained)
+		in.closing.Wait()
+		in.accepted.Wait()
+		close(in.waiting)
+		in.workers.Wait()
+	}()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d calls were not answered within the drain timeout", len(in.waiting))
+	}
+}
+
+// asError is any failure as a wire error.
+func asError(err error) *protocol.Error {
+	if failure, ok := errors.AsType[*protocol.Error](err); ok {
+		return failure
+	}
+	return protocol.Errorf(protocol.CodeInternal, "%v", err)
+}
+
+// headerText is a message that fits one header line.
+func headerText(s string) string {
+	text := []byte(s)
+	for i, c := range text {
+		if c < ' ' || c == 0x7f {
+			text[i] = ' '
+		}
+	}
+	return string(text)
+}
