@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
-	"time"
 	"weak"
 
 	"github.com/routerd/routerd/pkg/protocol"
@@ -151,7 +151,8 @@ func TestFailedConstructionLeavesNoManager(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// Callbacks that race with the end of the manager are either taken or do nothing.
+// Callbacks that race with the collection of the manager are either taken or do
+// nothing, and do not keep it.
 func TestCallbacksDuringCollection(t *testing.T) {
 	s, m, stop := build(t, weakly)
 	l := newLease("r", 1, "w1")
@@ -159,23 +160,24 @@ func TestCallbacksDuringCollection(t *testing.T) {
 	held := weak.Make(m)
 	m = nil
 	stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for held.Value() != nil {
-			s.observer.Progressed(l.ID)
-			runtime.Gosched()
-		}
-		s.observer.Completed(l.ID)
-	}()
-	for deadline := time.Now().Add(10 * time.Second); ; runtime.GC() {
-		select {
-		case <-done:
-			return
-		default:
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("callbacks keep the manager alive")
-		}
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() {
+			for range 1000 {
+				s.observer.Progressed(l.ID)
+				runtime.Gosched()
+			}
+		})
+	}
+	for range 5 {
+		runtime.GC()
+	}
+	group.Wait()
+	if !collected(held) {
+		t.Fatal("callbacks keep the manager alive")
+	}
+	s.observer.Completed(l.ID)
+	if !s.charged(l.ID) {
+		t.Error("a dangling observer completed a lease")
 	}
 }

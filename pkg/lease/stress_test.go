@@ -116,14 +116,14 @@ func TestRandomOperations(t *testing.T) {
 func TestEveryChargeIsFreedOnce(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	for round := range 10 {
+	for round := range 5 {
 		b := newBench(t, Config{MaxLeases: 64, MaxTombstones: 256})
 		leases := new(leaseList)
 		var actors, reaper sync.WaitGroup
 		for actor := range 6 {
 			random := rand.New(rand.NewPCG(seed, uint64(10*round+actor)))
 			actors.Go(func() {
-				for range 1500 {
+				for range 1000 {
 					b.act(random, leases)
 				}
 			})
