@@ -57,12 +57,12 @@ type eventDecoder struct {
 	m    EventMessage
 
 	version     uint64
-	blocks      int                       // blocks and removals read
-	noID        []int                     // which of m.Events have no id, in order
-	unreadable  int                       // events without an id that make no sense
-	unknown     int                       // events without an id and of no known kind
-	badSnapshot bool                      // the snapshot's header or an event of it is wrong
-	repeated    map[SequenceHash]struct{} // finds repeats, reused from store to store
+	blocks      int   // blocks and removals read
+	noID        []int // which of m.Events have no id, in order
+	unreadable  int   // events without an id that make no sense
+	unknown     int   // events without an id and of no known kind
+	badSnapshot bool  // the snapshot's header or an event of it is wrong
+	check       storeCheck
 }
 
 // native reads a message of the contract's own format.
@@ -326,44 +326,9 @@ func unpackBlocks(seq, local []byte) []Block {
 // parent or a sequence hash twice.
 func (d *eventDecoder) checkStore(e *Event) {
 	d.blocks += len(e.Blocks)
-	if d.malformed(e) {
+	if d.check.malformed(e) {
 		e.Refusal, e.Blocks = RefusedMalformedStore, nil
 	}
-}
-
-func (d *eventDecoder) malformed(e *Event) bool {
-	const few = 32 // up to here comparing each with each is faster than a set
-	if len(e.Blocks) <= few {
-		for i, b := range e.Blocks {
-			if !e.Root && b.Sequence == e.Parent {
-				return true
-			}
-			for _, earlier := range e.Blocks[:i] {
-				if earlier.Sequence == b.Sequence {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	if d.repeated == nil {
-		d.repeated = make(map[SequenceHash]struct{}, len(e.Blocks)+1)
-	}
-	clear(d.repeated)
-	if !e.Root {
-		d.repeated[e.Parent] = struct{}{}
-	}
-	for i, b := range e.Blocks {
-		d.repeated[b.Sequence] = struct{}{}
-		want := i + 1
-		if !e.Root {
-			want++
-		}
-		if len(d.repeated) != want {
-			return true
-		}
-	}
-	return false
 }
 
 func (d *eventDecoder) removed(e *Event) {

@@ -43,8 +43,8 @@ type syntax interface {
 	bin() ([]byte, bool)  // aliases the body
 	other() bool          // skips a kindOther
 	open(kind) (container, bool)
-	next(*container) (more, ok bool) // moves to the next item or key, or out of the container
-	key() ([]byte, bool)             // nil if it is no text
+	next(container) (c container, more, ok bool) // moves to the next item or key, or out
+	key() ([]byte, bool)                         // nil if it is no text
 }
 
 // container is a list or an object that is being read.
@@ -91,10 +91,20 @@ type segment struct {
 // proportion to the bytes that are there.
 type reader struct {
 	in    syntax
-	size  int
+	size  int // bytes of the body
 	path  []segment
 	depth int
 	err   *fault
+
+	attempts int   // that are going on, one within the other
+	unworded fault // stands for a fault within an attempt, which nobody will read
+
+	pairs []Block // where blocks are read before their number is known
+
+	// What in and path begin with, so that a reader is one allocation.
+	json    jsonSyntax
+	msgpack msgpackSyntax
+	steps   [8]segment
 }
 
 func newReader(body []byte) *reader { return newReaderOf(body, DetectEncoding(body)) }
@@ -102,11 +112,14 @@ func newReader(body []byte) *reader { return newReaderOf(body, DetectEncoding(bo
 // newReaderOf reads what is in a known encoding: a part of a body, say, of which
 // the first byte alone does not tell.
 func newReaderOf(body []byte, enc Encoding) *reader {
-	r := &reader{size: len(body), path: make([]segment, 0, 8)}
+	r := &reader{size: len(body)}
+	r.path = r.steps[:0]
 	if enc == EncodingJSON {
-		r.in = &jsonSyntax{body: body}
+		r.json.body = body
+		r.in = &r.json
 	} else {
-		r.in = &msgpackSyntax{body: body}
+		r.msgpack.body = body
+		r.in = &r.msgpack
 	}
 	return r
 }
@@ -127,7 +140,11 @@ func (r *reader) finish() error {
 
 // fail records that the value at the current path is wrong.
 func (r *reader) fail(format string, args ...any) {
-	if r.err == nil {
+	switch {
+	case r.err != nil:
+	case r.attempts > 0:
+		r.err = &r.unworded
+	default:
 		r.err = &fault{where: r.where(), what: fmt.Sprintf(format, args...)}
 	}
 }
@@ -214,7 +231,8 @@ func (r *reader) next(c *container) bool {
 	if r.err != nil {
 		return false
 	}
-	more, ok := r.in.next(c)
+	after, more, ok := r.in.next(*c)
+	*c = after
 	if !ok {
 		r.malformed()
 		return false
@@ -329,7 +347,9 @@ func (r *reader) skipContainer(k kind) {
 // that its end is not known, the fault stays.
 func (r *reader) attempt(read func()) bool {
 	start, depth, path := r.in.offset(), r.depth, len(r.path)
+	r.attempts++
 	read()
+	r.attempts--
 	if r.err == nil {
 		return true
 	}

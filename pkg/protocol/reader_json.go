@@ -233,22 +233,22 @@ func (s *jsonSyntax) open(k kind) (container, bool) {
 	return container{close: '}'}, true
 }
 
-func (s *jsonSyntax) next(c *container) (more, ok bool) {
+func (s *jsonSyntax) next(c container) (after container, more, ok bool) {
 	s.space()
 	switch {
 	case s.at() == c.close:
 		s.pos++
-		return false, true
+		return c, false, true
 	case !c.begun:
 		c.begun = true
-		return s.pos < len(s.body), s.pos < len(s.body)
 	case s.at() != ',':
-		return false, false
+		return c, false, false
+	default:
+		s.pos++
+		s.space()
 	}
-	s.pos++
-	s.space()
 	ok = s.pos < len(s.body) && s.at() != c.close
-	return ok, ok
+	return c, ok, ok
 }
 
 func (s *jsonSyntax) key() ([]byte, bool) {

@@ -132,7 +132,7 @@ func scanDecimal(body []byte, pos int) (v uint64, end int, ok bool) {
 	switch n := end - pos; {
 	case n == 0, n > 20, n > 1 && body[pos] == '0':
 		return 0, pos, false
-	case n == 20: // beyond 2^64 the sum has wrapped to below 10^19, if it began with 1
+	case n == 20: // beyond 2^64 the sum has wrapped to below 10^19, if it begins with 1
 		return v, end, body[pos] == '1' && v >= 1e19
 	}
 	return v, end, true
@@ -181,7 +181,7 @@ func (r *reader) blocks() []Block {
 	if !ok {
 		return nil
 	}
-	out := make([]Block, 0, min(c.left, r.size/3)) // a pair takes at least 3 bytes
+	out := r.pairs[:0]
 	for r.next(&c) {
 		switch s := r.in.(type) {
 		case *jsonSyntax:
@@ -193,10 +193,11 @@ func (r *reader) blocks() []Block {
 		out = append(out, r.block())
 		r.leave()
 	}
+	r.pairs = out
 	if r.err != nil {
 		return nil
 	}
-	return slices.Clip(out)
+	return slices.Clone(out)
 }
 
 // block reads one pair.

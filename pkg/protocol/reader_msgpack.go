@@ -181,12 +181,12 @@ func (s *msgpackSyntax) open(k kind) (container, bool) {
 	return container{left: int(n)}, true
 }
 
-func (s *msgpackSyntax) next(c *container) (more, ok bool) {
+func (s *msgpackSyntax) next(c container) (after container, more, ok bool) {
 	if c.left == 0 {
-		return false, true
+		return c, false, true
 	}
 	c.left--
-	return true, true
+	return c, true, true
 }
 
 // key reads a field's name. A key of another scalar kind names no field; one

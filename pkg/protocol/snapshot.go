@@ -11,7 +11,7 @@ import (
 // or a store is malformed.
 func SummarizeSnapshot(events []Event) (blocks, checksum uint64, err error) {
 	held := make(map[SequenceHash]heldBlock)
-	var d eventDecoder
+	var check storeCheck
 	for i := range events {
 		e := &events[i]
 		switch {
@@ -24,7 +24,7 @@ func SummarizeSnapshot(events []Event) (blocks, checksum uint64, err error) {
 				take(held, seq, e.Tier)
 			}
 		case e.Kind == EventStored:
-			if d.malformed(e) {
+			if check.malformed(e) {
 				return 0, 0, fmt.Errorf("event %d of the snapshot: %w", i, RefusedMalformedStore)
 			}
 			if _, ok := held[e.Parent]; !e.Root && !ok && len(e.Blocks) > 0 {
