@@ -155,7 +155,7 @@ func TestCancelledCallerStillReleases(t *testing.T) {
 	b := newBench(t, Config{})
 	var ended []protocol.Lease
 	for n := range uint32(3) {
-		// Admissions that nobody reserved: the lowest last, so that none supersedes another.
+		// Put in by hand: by admission each would supersede the one before.
 		l := newLease("r", n+1, "w1")
 		b.Manager.mu.Lock()
 		b.insertLocked(&record{lease: l})
