@@ -134,8 +134,11 @@ func (s *Subscriber) newRankLocked(w protocol.Worker, epoch protocol.Epoch) *ran
 		w: w, subject: s.cfg.Stream.Names.Events(s.cfg.Stream.Pool, w), tick: s.cfg.Tick,
 		fold: newFold(s.rules, w, epoch), fed: s.position,
 	}
-	if s.position > 0 {
+	switch {
+	case s.position > 0:
 		r.unread, r.holding = 1, true
+	case s.caughtUp.Load(): // with an empty log, so that nobody will call it live
+		r.fold.live = true
 	}
 	s.ranks[w] = r
 	return r
