@@ -17,8 +17,8 @@ const (
 	maxPages   = 4096 // of one router's answer
 )
 
-// Status asks every router of a pool what it knows, and waits until no further
-// one answers. Where at is not 0, ranks are reported as of that stream sequence.
+// Status asks every router of a pool what it knows, and waits until all routers
+// that the answers list have answered, or no further one does. Where at is not 0, ranks are reported as of that stream sequence.
 // The answers are in the order of their router and whole: long ones come in
 // pages, which are joined. One whose router fell silent in between is cut, which
 // its More says. A router's error counts only if there is no answer at all.
@@ -32,13 +32,18 @@ func (c *Client) Status(ctx context.Context, pool string, at protocol.StreamSeq)
 	}
 	byRouter := map[string]*protocol.StatusReply{}
 	var failure error
-	err = c.gather(ctx, subject, body, func(msg *nats.Msg) {
+	listed := map[string]bool{}
+	err = c.gather(ctx, subject, body, func(msg *nats.Msg) (more bool) {
 		reply := new(protocol.StatusReply)
 		if err := readReply(msg, reply); err != nil {
 			failure = err
-			return
+			return true
 		}
 		byRouter[reply.Router] = reply
+		for _, router := range reply.Routers {
+			listed[router] = true
+		}
+		return len(listed) == 0 || len(byRouter) < len(listed)
 	})
 	if err = cmp.Or(failure, err); err != nil && len(byRouter) == 0 {
 		return nil, err
@@ -52,9 +57,10 @@ func (c *Client) Status(ctx context.Context, pool string, at protocol.StreamSeq)
 	return replies, nil
 }
 
-// gather sends a request to all that listen and takes their answers, until none
-// came for the stall time or ctx ends. It fails if none came at all.
-func (c *Client) gather(ctx context.Context, subject string, body []byte, take func(*nats.Msg)) error {
+// gather sends a request to all that listen and takes their answers, until take
+// wants no more, none came for the stall time, or ctx ends. It fails if none came
+// at all.
+func (c *Client) gather(ctx context.Context, subject string, body []byte, take func(*nats.Msg) (more bool)) error {
 	inbox := c.cfg.Conn.NewInbox()
 	sub, err := c.cfg.Conn.SubscribeSync(inbox)
 	if err != nil {
@@ -69,8 +75,7 @@ func (c *Client) gather(ctx context.Context, subject string, body []byte, take f
 		return callError(subject, err)
 	}
 	for n := 1; ; n++ {
-		take(msg)
-		if n >= maxRouters {
+		if !take(msg) || n >= maxRouters {
 			return nil
 		}
 		waiting, cancel := context.WithTimeout(ctx, c.cfg.Stall)

@@ -99,19 +99,20 @@ const (
 // Policies lists all policies, the default first.
 var Policies = []Policy{PolicyLatency, PolicyKV, PolicyLoad, PolicyRandom, PolicyRoundRobin}
 
-// Cost is what a choice weighed for one worker. Blocks under kv and load,
-// milliseconds under latency, all 0 under random and round-robin.
+// Cost is what a choice weighed for one worker: blocks under kv and load,
+// milliseconds under latency. Terms that a policy does not know are 0, as all are
+// under random and round-robin.
 type Cost struct {
 	Policy Policy `json:"policy"`
 
-	PrefillBlocks float64 `json:"prefill_blocks,omitempty"`
-	DecodeBlocks  float64 `json:"decode_blocks,omitempty"`
-	RequestBlocks float64 `json:"request_blocks,omitempty"`
+	PrefillBlocks float64 `json:"prefill_blocks"`
+	DecodeBlocks  float64 `json:"decode_blocks"`
+	RequestBlocks float64 `json:"request_blocks"`
 
-	QueueMS   float64 `json:"queue_ms,omitempty"`
-	PrefillMS float64 `json:"prefill_ms,omitempty"`
-	DecodeMS  float64 `json:"decode_ms,omitempty"`
-	MemoryMS  float64 `json:"memory_ms,omitempty"`
+	QueueMS   float64 `json:"queue_ms"`
+	PrefillMS float64 `json:"prefill_ms"`
+	DecodeMS  float64 `json:"decode_ms"`
+	MemoryMS  float64 `json:"memory_ms"`
 
 	Multiplier float64 `json:"multiplier"`
 	Total      float64 `json:"total"`
