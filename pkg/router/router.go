@@ -108,8 +108,8 @@ func settings(reg *protocol.Registration) protocol.Registration {
 // RemoveWorker forgets a worker that left, and ends its leases.
 func (r *Router) RemoveWorker(w protocol.Worker) {
 	r.changeRoster(func(entries map[protocol.Worker]entry) { delete(entries, w) })
+	r.cfg.Scheduler.RemoveRank(w) // first, or a report in between revives a lease whose charge then goes
 	r.cfg.Leases.EndWorker(w)
-	r.cfg.Scheduler.RemoveRank(w)
 }
 
 func (r *Router) changeRoster(change func(map[protocol.Worker]entry)) {
@@ -157,6 +157,7 @@ func (r *Router) Route(ctx context.Context, q *protocol.RouteRequest) (*protocol
 		if err := r.cfg.Leases.Begin(requestID, attempt); err != nil {
 			return nil, err
 		}
+		defer r.cfg.Leases.Abandon(requestID, attempt) // does nothing once admitted
 	}
 	decision, err := r.cfg.Scheduler.Schedule(ctx, &scheduler.Request{
 		Lease:  protocol.Lease{ID: uuid.New(), RequestID: requestID, Attempt: attempt},
@@ -167,12 +168,9 @@ func (r *Router) Route(ctx context.Context, q *protocol.RouteRequest) (*protocol
 		Overrides: q.Overrides, QueryOnly: q.QueryOnly, Explain: q.Explain,
 	})
 	if err != nil {
-		if !q.QueryOnly {
-			r.cfg.Leases.Abandon(requestID, attempt)
-		}
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil && !q.QueryOnly {
 		r.Withdraw(requestID, attempt)
 		return nil, err
 	}

@@ -71,6 +71,8 @@ func ParseConfig(text []byte) (Config, error) {
 // YAML is the configuration in force, as a file that gives the same. Passwords
 // and tokens in URLs are left out.
 func (c Config) YAML() ([]byte, error) {
-	c.NATS = redactURLs(c.NATS)
+	if c.NATS != "" {
+		c.NATS = redactURLs(c.NATS)
+	}
 	return yaml.Marshal(c)
 }

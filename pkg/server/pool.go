@@ -18,46 +18,58 @@ import (
 
 // pool is one model's router and all that it stands on.
 type pool struct {
-	name   string
-	scope  *scope.Scope
-	log    *subscriber.Subscriber
-	leases *lease.Manager
-	router *router.Router
+	name     string
+	scope    *scope.Scope
+	log      *subscriber.Subscriber
+	logEnded chan struct{} // closed once log is followed no more
+	leases   *lease.Manager
+	router   *router.Router
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex    // guards what follows
+	planned chan struct{} // closed to call a planned closing off; nil: none is planned
 	closing bool
-	timer   *time.Timer
 }
 
 // keep stops a closing that has been planned; false says that it has begun.
 func (p *pool) keep() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.timer != nil {
-		p.timer.Stop()
-		p.timer = nil
+	if p.planned != nil {
+		close(p.planned)
+		p.planned = nil
 	}
 	return !p.closing
 }
 
-// closeAfter plans the closing of an empty pool.
-func (p *pool) closeAfter(grace time.Duration, closePool func()) {
+// closeAfter plans the closing of an empty pool, in the scope that its own hangs
+// under.
+func (p *pool) closeAfter(core *scope.Scope, grace time.Duration, closePool func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.timer != nil || p.closing {
+	if p.planned != nil || p.closing {
 		return
 	}
-	var timer *time.Timer
-	timer = time.AfterFunc(grace, func() {
+	planned := make(chan struct{})
+	p.planned = planned
+	core.Go(func(ctx context.Context) error {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-planned:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
 		p.mu.Lock()
-		due := p.timer == timer && p.router.Workers() == 0
+		due := p.planned == planned
 		p.closing = p.closing || due
 		p.mu.Unlock()
 		if due {
 			closePool()
 		}
+		return nil
 	})
-	p.timer = timer
 }
 
 // makePool builds the pool of a first registration and starts it under core. It
@@ -87,13 +99,14 @@ func (s *Server) makePool(core *scope.Scope, reg *protocol.Registration) (*pool,
 	log, err := subscriber.New(subscriber.Config{
 		JetStream: s.bulk, Publish: s.control, Stream: s.streamConfig(reg.Pool), Router: s.token,
 		Sink: index, ParentNotHeld: indexer.ErrParentNotHeld, MalformedStore: indexer.ErrMalformedStore,
-		Repairer: asker, Epochs: s.watcher, Log: s.log, Grace: s.cfg.Roster.Grace,
+		Repairer: asker, Epochs: s.watcher, Log: s.cfg.Logger, Grace: s.cfg.Roster.Grace,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make subscriber: %w", err)
 	}
 	p := &pool{
-		name: reg.Pool, scope: core.Child("pool " + reg.Pool), log: log, leases: leases,
+		name: reg.Pool, scope: core.Child("pool " + reg.Pool),
+		log: log, logEnded: make(chan struct{}), leases: leases,
 		router: router.New(router.Config{
 			Pool: reg.Pool, Router: s.token, BlockSize: reg.BlockSize, Eagle: reg.Eagle,
 			Matcher: index, Log: log, Scheduler: sched, Leases: leases,
@@ -105,13 +118,13 @@ func (s *Server) makePool(core *scope.Scope, reg *protocol.Registration) (*pool,
 }
 
 // follow reads the pool's log until ctx ends. A stream that cannot be its log
-// leaves the pool routed by load alone; the other pools go on.
+// leaves the pool routed by load alone; its leases and the other pools go on.
 func (s *Server) follow(ctx context.Context, p *pool) error {
-	err := p.log.Run(ctx)
-	if err != nil && ctx.Err() == nil {
+	defer close(p.logEnded)
+	if err := p.log.Run(ctx); err != nil && ctx.Err() == nil {
 		s.log.Error().Err(err).Str("pool", p.name).Msg("log cannot be read: routing by load alone until this router is restarted")
 	}
-	return err
+	return nil
 }
 
 func (s *Server) streamConfig(pool string) subscriber.StreamConfig {

@@ -73,7 +73,7 @@ func (ps *pools) Left(name string, w protocol.Worker) {
 	p.router.RemoveWorker(w)
 	p.log.RemoveRank(w)
 	if p.router.Workers() == 0 {
-		p.closeAfter(ps.grace, func() { ps.close(p) })
+		p.closeAfter(ps.core, ps.grace, func() { ps.close(p) })
 	}
 }
 
@@ -97,18 +97,15 @@ func (ps *pools) open(reg *protocol.Registration) *pool {
 	return p
 }
 
-// close ends a pool and waits for it. It is not called from the pool's scope.
+// close ends a pool and waits for it. Another of its name may have taken its
+// place. It is not called from the pool's scope.
 func (ps *pools) close(p *pool) {
 	ps.mu.Lock()
-	mine := ps.byName[p.name] == p
-	if mine {
+	if ps.byName[p.name] == p {
 		delete(ps.byName, p.name)
 	}
 	ps.mu.Unlock()
-	if !mine {
-		return
-	}
-	p.scope.Close()
+	_ = p.scope.Close() // what failed in it has been logged
 	ps.log.Info().Str("pool", p.name).Msg("pool closed")
 }
 

@@ -64,7 +64,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, names: names, token: newToken(), ready: make(chan struct{}),
-		log: cfg.Logger,
+		log: cfg.Logger.With().Str("component", "server").Logger(),
 	}
 	s.phase.Store(protocol.PhaseStarting)
 	s.pools = &pools{grace: cfg.Roster.PoolGrace, make: s.makePool, log: s.log, byName: map[string]*pool{}}
@@ -187,7 +187,7 @@ func (s *Server) serve(ctx context.Context) (err error) {
 	defer intakeScope.Close()
 	in := &intake{
 		conn: s.transport.conn, names: s.names, token: s.token, api: s, metrics: s.metrics,
-		log: s.log.With().Str("component", "intake").Logger(),
+		log: s.cfg.Logger.With().Str("component", "intake").Logger(),
 	}
 	if err := in.open(core.Context()); err != nil {
 		return errors.Join(err, s.drain(ctx, in))
@@ -210,7 +210,7 @@ func (s *Server) connectRoster() (err error) {
 	}
 	s.watcher, err = roster.New(roster.Config{
 		JetStream: s.control, Names: s.names, TTL: s.cfg.Roster.TTL, Replicas: s.cfg.Stream.Replicas,
-		Router: s.token, Handler: s.pools, Log: s.log.With().Str("component", "roster").Logger(),
+		Router: s.token, Handler: s.pools, Log: s.cfg.Logger.With().Str("component", "roster").Logger(),
 	})
 	return err
 }
@@ -225,6 +225,7 @@ func (s *Server) becomeReady(ctx context.Context) error {
 	for _, p := range s.pools.all() {
 		select {
 		case <-p.log.Ready():
+		case <-p.logEnded: // its last worker left, or the stream is no log
 		case <-ctx.Done():
 			return nil
 		}
@@ -239,6 +240,7 @@ func (s *Server) becomeReady(ctx context.Context) error {
 // drain closes the intake and waits for what it has accepted.
 func (s *Server) drain(ctx context.Context, in *intake) error {
 	s.phase.Store(protocol.PhaseDraining)
+	s.log.Info().Str("router", s.token).Msg("shutting down")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
 	defer cancel()
 	s.watcher.Withdraw(ctx)

@@ -26,7 +26,7 @@ type transport struct {
 
 // openTransport starts the embedded server, or connects to the cluster.
 func (s *Server) openTransport() (t *transport, err error) {
-	t = &transport{cfg: &s.cfg, log: s.log.With().Str("component", "nats").Logger()}
+	t = &transport{cfg: &s.cfg, log: s.cfg.Logger.With().Str("component", "nats").Logger()}
 	if s.cfg.NATS == "" {
 		store := s.cfg.Store
 		if store == "" {
