@@ -3,6 +3,7 @@ package protocol
 import (
 	"math"
 	"time"
+	"unicode/utf8"
 )
 
 // Bounds that are wide enough for any use and keep arithmetic safe.
@@ -179,9 +180,11 @@ func (r *reader) texts(limit int) []string {
 
 // fieldText checks the name of a field that outside input chooses.
 func (r *reader) fieldText(name []byte) string {
-	if len(name) > MaxTextBytes {
+	switch {
+	case len(name) > MaxTextBytes:
 		r.fail("has a name of %d bytes, at most %d are allowed", len(name), MaxTextBytes)
-		return ""
+	case !utf8.Valid(name):
+		r.fail("has a name that is not UTF-8 text")
 	}
 	return string(name)
 }

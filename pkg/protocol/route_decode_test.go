@@ -228,6 +228,8 @@ func TestMalformedRequests(t *testing.T) {
 		{[]byte(`{"request_id":"\u12"}`), "request_id: is not valid JSON"},
 		{[]byte(`{"request_id":"\u00g0"}`), "request_id: is not valid JSON"},
 		{[]byte(`{"request_id":"a`), "request_id: is not valid JSON"},
+		{[]byte(`{"preferred_taints":{"\ud800":1}}`), `preferred_taints."\xed\xa0\x80": has a name that is not UTF-8 text`},
+		{[]byte("{\"preferred_taints\":{\"\xff\":1}}"), `preferred_taints."\xff": has a name that is not UTF-8 text`},
 		{[]byte(`{"x":` + strings.Repeat("[", 1<<20)), "x: is nested deeper than 64"},
 		{bytesRepeat([]byte("\x81\xa1x"), "\x91", 1<<20), "x: is nested deeper than 64"},
 
