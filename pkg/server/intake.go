@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,10 +34,16 @@ type intake struct {
 	log     zerolog.Logger
 
 	waiting  chan call
-	accepted sync.WaitGroup // calls from their arrival until their reply is sent
+	accepted atomic.Int64   // calls from their arrival until their reply is sent
 	closing  sync.WaitGroup // subscriptions that are not closed yet
 	workers  sync.WaitGroup
-	subs     []*nats.Subscription
+	drained  sync.WaitGroup // what close has begun
+	subs     []subscription
+}
+
+type subscription struct {
+	*nats.Subscription
+	closed func() // says that its last message has been handled; more than once does no harm
 }
 
 // call is one request that has arrived.
@@ -54,7 +61,7 @@ func (in *intake) open(ctx context.Context) error {
 		in.workers.Go(func() {
 			for c := range in.waiting {
 				in.answer(ctx, c)
-				in.accepted.Done()
+				in.accepted.Add(-1)
 			}
 		})
 	}
@@ -98,8 +105,9 @@ func (in *intake) subscribe(subject, group string, handle nats.MsgHandler) error
 		return fmt.Errorf("subscribe %s: %w", subject, err)
 	}
 	in.closing.Add(1)
-	sub.SetClosedHandler(func(string) { in.closing.Done() })
-	in.subs = append(in.subs, sub)
+	closed := sync.OnceFunc(in.closing.Done)
+	sub.SetClosedHandler(func(string) { closed() })
+	in.subs = append(in.subs, subscription{sub, closed})
 	return nil
 }
 
@@ -114,7 +122,7 @@ func (in *intake) enqueue(verb string) nats.MsgHandler {
 		select {
 		case in.waiting <- call{msg, verb, pool, time.Now()}:
 		default:
-			in.accepted.Done()
+			in.accepted.Add(-1)
 			in.metrics.overflow.Inc()
 			in.reply(msg, nil, protocol.Errorf(protocol.CodeOverloaded, "%d calls are waiting for this router: try again, or start another router", maxWaiting))
 		}
@@ -125,10 +133,11 @@ func (in *intake) enqueue(verb string) nats.MsgHandler {
 func (in *intake) answer(ctx context.Context, c call) {
 	defer in.survive(c.msg)
 	body, err := in.handle(ctx, c)
-	in.metrics.called(c.verb, err, time.Since(c.arrived))
 	if errors.Is(err, context.DeadlineExceeded) {
+		in.metrics.called(c.verb, "timeout", time.Since(c.arrived))
 		return // the caller gave up, as it had said it would
 	}
+	in.metrics.called(c.verb, result(err), time.Since(c.arrived))
 	sent := in.reply(c.msg, body, err)
 	if reply, ok := body.(*protocol.RouteReply); ok && err == nil && !sent && reply.Lease != "" {
 		in.api.withdraw(c.pool, reply)
@@ -223,34 +232,38 @@ func (in *intake) survive(msg *nats.Msg) {
 	}
 }
 
-// stop takes no further call and waits, until ctx ends, for those accepted. It
-// returns how many were left.
+// close takes no further call and waits, until ctx ends, for those accepted.
 func (in *intake) close(ctx context.Context) error {
 	for _, sub := range in.subs {
 		if err := sub.Drain(); err != nil {
-			in.closing.Done() // the connection is gone and took the subscription with it
+			sub.closed() // the connection is gone and took the subscription with it
 		}
 	}
 	drained := make(chan struct{})
-	go func() { // ends with the workers, which end with the core scope at the latest
+	in.drained.Go(func() {
 		defer close(drained)
 		in.closing.Wait()
-		in.accepted.Wait()
 		close(in.waiting)
 		in.workers.Wait()
-	}()
+	})
 	select {
 	case <-drained:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%d calls were not answered within the drain timeout", len(in.waiting))
+		return fmt.Errorf("%d calls were not answered within the drain timeout", in.accepted.Load())
 	}
 }
+
+// wait returns once nothing of the intake runs; ctx of open must have ended.
+func (in *intake) wait() { in.drained.Wait() }
 
 // asError is any failure as a wire error.
 func asError(err error) *protocol.Error {
 	if failure, ok := errors.AsType[*protocol.Error](err); ok {
 		return failure
+	}
+	if errors.Is(err, context.Canceled) {
+		return protocol.Errorf(protocol.CodeShuttingDown, "this router is shutting down: try again")
 	}
 	return protocol.Errorf(protocol.CodeInternal, "%v", err)
 }

@@ -22,7 +22,7 @@ func newMetrics(s *Server) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "routerd_server_calls_total", Help: "Calls answered, by verb and result (ok or an error's code).",
+			Name: "routerd_server_calls_total", Help: "Calls answered, by verb and result: ok, an error's code, or timeout where the caller had given up.",
 		}, []string{"verb", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "routerd_server_call_seconds", Help: "From a call's arrival to its reply.",
@@ -39,13 +39,17 @@ func newMetrics(s *Server) *metrics {
 	return m
 }
 
-func (m *metrics) called(verb string, err error, took time.Duration) {
-	result := "ok"
-	if err != nil {
-		result = string(asError(err).Code)
-	}
+func (m *metrics) called(verb, result string, took time.Duration) {
 	m.calls.WithLabelValues(verb, result).Inc()
 	m.seconds.WithLabelValues(verb).Observe(took.Seconds())
+}
+
+// result names how a call went.
+func result(err error) string {
+	if err != nil {
+		return string(asError(err).Code)
+	}
+	return "ok"
 }
 
 // gauge describes one series of poolCollector.

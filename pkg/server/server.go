@@ -157,6 +157,11 @@ func (s *Server) Run(ctx context.Context) error {
 // serve is Run between the opening and the closing of the transport.
 func (s *Server) serve(ctx context.Context) (err error) {
 	core := s.process.Child("core")
+	in := &intake{
+		conn: s.transport.conn, names: s.names, token: s.token, api: s, metrics: s.metrics,
+		log: s.cfg.Logger.With().Str("component", "intake").Logger(),
+	}
+	defer in.wait()
 	defer core.Close()
 	defer s.pools.stop()
 	s.pools.core = core
@@ -185,10 +190,6 @@ func (s *Server) serve(ctx context.Context) (err error) {
 
 	intakeScope := s.process.Child("intake")
 	defer intakeScope.Close()
-	in := &intake{
-		conn: s.transport.conn, names: s.names, token: s.token, api: s, metrics: s.metrics,
-		log: s.cfg.Logger.With().Str("component", "intake").Logger(),
-	}
 	if err := in.open(core.Context()); err != nil {
 		return errors.Join(err, s.drain(ctx, in))
 	}
