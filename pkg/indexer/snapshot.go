@@ -70,7 +70,7 @@ func (t *Trie) copyHeld(w protocol.Worker) *snapshot {
 		paths:   make([]snapshotPath, 0, len(r.held)),
 		entries: make([]snapshotEntry, 0, len(r.held)),
 	}
-	at := make(map[nodeID]int, len(r.held))
+	at := newPlaces(t.tree.next)
 	for hash, p := range r.held {
 		path := s.addPath(&t.tree, at, p.node)
 		s.entries = append(s.entries, snapshotEntry{hash, p.tiers, path, s.paths[path].entry})
@@ -80,29 +80,45 @@ func (t *Trie) copyHeld(w protocol.Worker) *snapshot {
 }
 
 // addPath adds a node and the nodes above it, as far as they are not there yet.
-func (s *snapshot) addPath(t *tree, at map[nodeID]int, id nodeID) int {
-	first, known := at[id]
-	if known {
-		return first
+func (s *snapshot) addPath(t *tree, at places, id nodeID) int {
+	first := at.of(id)
+	if *first != 0 {
+		return int(*first - 1)
 	}
-	for below := none; id != root; id = t.at(id).parent {
-		here, known := at[id]
+	below := none
+	for id != root {
+		here := at.of(id)
+		known := *here != 0
 		if !known {
-			here = len(s.paths)
-			at[id] = here
+			*here = int32(len(s.paths) + 1)
 			s.paths = append(s.paths, snapshotPath{hash: t.at(id).hash, parent: none, entry: none, child: none, sibling: none})
 		}
-		if below == none {
-			first = here
-		} else {
-			s.paths[below].parent = here
+		if below != none {
+			s.paths[below].parent = int(*here - 1)
 		}
 		if known {
 			break
 		}
-		below = here
+		below = int(*here - 1)
+		id = t.at(id).parent
 	}
-	return first
+	return int(*first - 1)
+}
+
+// places says where each node is in snapshot.paths, plus 1; 0: not yet. It is a
+// table over all nodes of the tree of which only the pages in use are made.
+type places []*[placesPage]int32
+
+const placesPage = 256
+
+func newPlaces(nodes nodeID) places { return make(places, nodes/placesPage+1) }
+
+func (p places) of(id nodeID) *int32 {
+	page := &p[id/placesPage]
+	if *page == nil {
+		*page = new([placesPage]int32)
+	}
+	return &(*page)[id%placesPage]
 }
 
 // nameMissing gives every path that is not held itself a sequence hash that the

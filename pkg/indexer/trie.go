@@ -110,8 +110,13 @@ func (t *Trie) Drop(w protocol.Worker) {
 func (t *Trie) Replace(w protocol.Worker, events []protocol.Event) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	blocks := 0
+	for i := range events {
+		blocks += len(events[i].Blocks)
+	}
 	if r := t.workers[w]; r != nil {
 		t.clear(r)
+		r.held = make(map[protocol.SequenceHash]place, blocks)
 	}
 	for i := range events {
 		if err := t.apply(w, &events[i]); err != nil {
