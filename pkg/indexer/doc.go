@@ -43,15 +43,16 @@
 //	         checksum, kept up to date with every change.
 //
 // An entry, one (worker, sequence hash), costs about 70 B if nobody shares its
-// path, about 35 B if 16 workers do. A node without holder and child is freed at
+// path, about 45 B if 16 workers do (BenchmarkMemory). A node without holder and child is freed at
 // once, and its ancestors with it. Tables keep the room that their peak needed
 // until their worker is cleared, the tree until it is empty.
 //
-// One RWMutex guards all of it. A store or removal costs a few map operations a
-// block, in any order; a clear, a drop and a replacement cost the same for each
-// block, all under the lock. A match costs one step per block, plus a comparison
-// of the holders of neighbouring blocks; worker by worker it looks only where
-// they differ. It allocates nothing.
+// One RWMutex guards all of it. A store or removal costs two map operations a
+// block, 0.1 to 0.2 us. A clear, a drop and a replacement cost that for every
+// block at once, with the lock held: some 10 ms for 65,536 blocks. A match costs
+// one step per block and a comparison of the holders of neighbouring blocks;
+// worker by worker it looks only where they differ. It allocates nothing. A
+// snapshot reads under the lock and is put in order without it.
 //
 // # Guarantees
 //

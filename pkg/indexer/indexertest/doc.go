@@ -1,12 +1,11 @@
 // Package indexertest checks an implementation of indexer.Index against what the
 // interface promises.
 //
-// Run is the contract: named cases, random operations compared with the Model,
-// and a race of writers and readers. RunScripts and RunOperations replay recorded
-// scripts with known answers. The Model is the yardstick: a map per worker, as
-// slow and as plain as can be; it implements the interface, so that the contract
-// also holds the Model itself to account.
+// Run is the whole contract: Cases, named and by hand; Random, operations by
+// seed, compared with the Model call by call; Race, writers and readers at once.
+// The Model is the yardstick: a map per worker, as slow and as plain as can be.
+// It implements the interface, so the contract holds the Model to account as well.
 //
-// Random tests print their seed and the operations that are left after reduction;
-// Options.Seed runs one again.
+// A random run that fails prints its seed and the operations that are left after
+// reduction; Options.Seed plays it again.
 package indexertest
