@@ -48,10 +48,16 @@ func newLog(t testing.TB) *harness {
 
 func (h *harness) connect() {
 	h.Helper()
-	h.conn = natstest.Connect(h, h.srv)
+	h.conn = h.newConn()
 	js, err := jetstream.New(h.conn)
 	h.check(err)
 	h.js = js
+}
+
+// newConn opens a connection that does not print what becomes of it.
+func (h *harness) newConn() *nats.Conn {
+	h.Helper()
+	return natstest.Connect(h, h.srv, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 }
 
 func (h *harness) check(err error) {
@@ -118,6 +124,9 @@ func (h *harness) replica() *replica {
 			continue
 		}
 		h.check(err)
+		if msg.Subject != testNames.Events(testPool, testWorker) {
+			continue
+		}
 		r.read(protocol.StreamSeq(seq), msg.Data)
 	}
 	return r
@@ -234,14 +243,15 @@ func (h *harness) until(what string, condition func() bool) {
 }
 
 // replica applies a rank's messages by the rules of the wire contract. It fails
-// the test at a gap, at a snapshot that does not sum up, and where a snapshot
-// contradicts what was read before.
+// the test at a snapshot that does not sum up, and where a snapshot contradicts
+// what was read before.
 type replica struct {
 	testing.TB
 	*model
 	epoch protocol.Epoch
 	last  protocol.EventID
-	based bool // by a snapshot
+	based bool                                // by a snapshot
+	early map[protocol.EventID]protocol.Event // behind a gap
 
 	chunks    []protocol.Event // of the snapshot being read
 	chunk     protocol.SnapshotHeader
@@ -258,7 +268,9 @@ type readMessage struct {
 	message *protocol.EventMessage
 }
 
-func newReplica(t testing.TB) *replica { return &replica{TB: t, model: newModel(false)} }
+func newReplica(t testing.TB) *replica {
+	return &replica{TB: t, model: newModel(false), early: make(map[protocol.EventID]protocol.Event)}
+}
 
 func (r *replica) read(seq protocol.StreamSeq, body []byte) {
 	r.Helper()
@@ -269,6 +281,7 @@ func (r *replica) read(seq protocol.StreamSeq, body []byte) {
 	r.messages = append(r.messages, readMessage{seq, len(body), m})
 	if m.Epoch > r.epoch {
 		r.epoch, r.last, r.based, r.model = m.Epoch, 0, false, newModel(false)
+		clear(r.early)
 		if m.Snapshot == nil {
 			r.Errorf("message %d begins epoch %d without a snapshot", seq, m.Epoch)
 		}
@@ -292,9 +305,29 @@ func (r *replica) readEvent(seq protocol.StreamSeq, e *protocol.Event) {
 		return
 	}
 	if e.ID != r.last+1 && e.Kind != protocol.EventCleared {
-		r.Fatalf("message %d: event %d follows %d", seq, e.ID, r.last)
+		// A later message was taken and an earlier one was not; it comes again.
+		r.early[e.ID] = *e
+		return
 	}
 	r.last = e.ID
+	r.applyEvent(e)
+	r.readEarly(seq)
+}
+
+// readEarly applies what the last event or snapshot has made place for.
+func (r *replica) readEarly(seq protocol.StreamSeq) {
+	for id := range r.early {
+		if id <= r.last {
+			delete(r.early, id)
+		}
+	}
+	if e, ok := r.early[r.last+1]; ok {
+		delete(r.early, e.ID)
+		r.readEvent(seq, &e)
+	}
+}
+
+func (r *replica) applyEvent(e *protocol.Event) {
 	switch e.Kind {
 	case protocol.EventStored:
 		r.store(e.Tier, e.Root, e.Parent, e.Blocks)
@@ -338,6 +371,7 @@ func (r *replica) readChunk(seq protocol.StreamSeq, m *protocol.EventMessage) {
 	}
 	r.last, r.based, r.holed, r.model = s.Through, true, s.Inexact, newModel(false)
 	r.apply(r.TB, r.chunks)
+	defer r.readEarly(seq)
 	for _, e := range r.chunks {
 		if e.Kind == protocol.EventNote {
 			r.note = e.Note

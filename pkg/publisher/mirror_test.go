@@ -25,7 +25,7 @@ type modelKey struct {
 
 type modelPlace struct {
 	content protocol.BlockHash
-	path    string // the contents from the start of the prompt
+	path    protocol.SequenceHash // chained from the contents since the start of the prompt
 }
 
 func newModel(counting bool) *model {
@@ -43,7 +43,7 @@ func (m *model) held(h protocol.SequenceHash) bool {
 
 // store applies a store and says whether its parent was held.
 func (m *model) store(t protocol.Tier, root bool, parent protocol.SequenceHash, blocks []protocol.Block) bool {
-	path := ""
+	path := protocol.SequenceHash(0)
 	if !root {
 		if !m.held(parent) {
 			return false
@@ -51,7 +51,7 @@ func (m *model) store(t protocol.Tier, root bool, parent protocol.SequenceHash, 
 		path = m.places[parent].path
 	}
 	for _, b := range blocks {
-		path += fmt.Sprintf("/%d", b.Hash)
+		path = protocol.NextSequenceHash(path, b.Hash)
 		m.places[b.Sequence] = modelPlace{b.Hash, path}
 		if k := (modelKey{t, b.Sequence}); m.counting || m.copies[k] == 0 {
 			m.copies[k]++

@@ -85,11 +85,10 @@ const (
 
 // snapshotJob is a snapshot on its way, chunk by chunk.
 type snapshotJob struct {
-	need     needed
-	header   protocol.SnapshotHeader
-	chunks   [][]protocol.Event
-	number   uint64
-	checksum uint64
+	need   needed
+	header protocol.SnapshotHeader
+	chunks [][]protocol.Event
+	number uint64
 }
 
 // flight is one message under way.
@@ -175,7 +174,7 @@ func (o *outbox) next(now time.Time) (*flight, time.Duration) {
 	switch {
 	case o.job != nil && o.job.header.Chunk < o.job.header.Chunks:
 		return o.fly(o.nextChunk()), noWait
-	case o.sent == o.last:
+	case o.sent == o.last || !o.settled: // events wait for the snapshot that they need
 		return nil, untilSignalled
 	}
 	if wait := o.waiting.Sub(now); wait > 0 && o.sent >= o.hurry && o.ready < protocol.MaxEventBlocks && o.due == notNeeded {

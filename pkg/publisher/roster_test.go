@@ -59,12 +59,10 @@ func TestRegistration(t *testing.T) {
 }
 
 func TestEpochIsRevisionOfFirstPut(t *testing.T) {
-	h := newHarness(t)
-	h.makeBucket(10 * time.Second)
+	h := newLog(t)
 	cfg := h.config()
 	cfg.RefreshInterval = time.Hour
-	p := h.start(cfg)
-	h.until("an epoch", func() bool { return p.Epoch() != 0 })
+	p := h.start(cfg).isReady()
 	r, revision := h.rosterAt()
 	if r.Epoch != nil || protocol.Epoch(revision) != p.Epoch() {
 		t.Errorf("entry of revision %d has epoch %v, publisher %d", revision, r.Epoch, p.Epoch())
