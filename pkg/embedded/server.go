@@ -167,6 +167,17 @@ func (s *Server) JetStreamReady() bool {
 	return srv != nil && srv.Running() && srv.JetStreamEnabled()
 }
 
+// MaxStore is what JetStream may keep on disk in bytes: as configured, or what
+// the server found. 0 if it does not run.
+func (s *Server) MaxStore() int64 {
+	if srv := s.current.Load(); srv != nil {
+		if config := srv.JetStreamConfig(); config != nil {
+			return config.MaxStore
+		}
+	}
+	return 0
+}
+
 // InProcessConn implements nats.InProcessConnProvider with the server that runs
 // now, so that connections survive Restart.
 func (s *Server) InProcessConn() (net.Conn, error) {

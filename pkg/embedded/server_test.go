@@ -50,8 +50,8 @@ func TestInProcessOnly(t *testing.T) {
 	if s.ClientURL() != "" || s.BulkURL() != "" {
 		t.Errorf("URLs %q and %q, want none", s.ClientURL(), s.BulkURL())
 	}
-	if !s.JetStreamReady() {
-		t.Error("JetStream is not ready")
+	if !s.JetStreamReady() || s.MaxStore() <= 0 {
+		t.Errorf("JetStream ready: %v, with %d bytes", s.JetStreamReady(), s.MaxStore())
 	}
 	publishTo(t, connect(t, s), "one")
 	bulk, err := s.ConnectBulk()
@@ -134,7 +134,7 @@ func TestCloseDrains(t *testing.T) {
 	if err := s.Restart(); !errors.Is(err, errStopped) {
 		t.Errorf("restart of a closed server: %v", err)
 	}
-	if s.JetStreamReady() {
+	if s.JetStreamReady() || s.MaxStore() != 0 {
 		t.Error("a closed server is ready")
 	}
 }

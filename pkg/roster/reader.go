@@ -69,24 +69,26 @@ type reader struct {
 	updates chan<- update
 	log     zerolog.Logger
 	random  *rand.Rand // of retries
+	warned  bool       // of a loss that still lasts
+	checked time.Time  // creation of the bucket whose settings were looked at
 }
 
 // run reads the bucket until ctx ends: whole, then change by change, and again
 // from the start after whatever goes wrong.
 func (r *reader) run(ctx context.Context) {
 	wait := retryMin
-	for quiet := false; ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		began, err := r.session(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if began {
 			r.send(ctx, update{source: r.source, kind: kindLost})
-			wait, quiet = retryMin, false
+			wait = retryMin
 		}
-		if !quiet { // once per loss
+		if !r.warned {
 			r.log.Warn().Err(err).Str("bucket", r.spec.bucket).Msg("roster bucket cannot be followed, trying again")
-			quiet = true
+			r.warned = true
 		}
 		r.pause(ctx, wait/2+time.Duration(r.random.Int64N(int64(wait))))
 		wait = min(2*wait, retryMax)
@@ -142,6 +144,10 @@ func (r *reader) session(ctx context.Context) (began bool, err error) {
 		return false, err
 	}
 	r.send(ctx, update{source: r.source, kind: kindWhole, born: f.born, ttl: f.ttl, all: all})
+	if r.warned {
+		r.log.Info().Str("bucket", r.spec.bucket).Int("keys", len(all)).Msg("roster bucket is followed again")
+		r.warned = false
+	}
 	for {
 		one, _, err := f.next(ctx)
 		if err != nil {
@@ -159,7 +165,8 @@ func (r *reader) follow(ctx context.Context) (*follower, error) {
 		return nil, err
 	}
 	info := stream.CachedInfo()
-	if names := r.spec.differences(info.Config); len(names) > 0 {
+	if names := r.spec.differences(info.Config); len(names) > 0 && !info.Created.Equal(r.checked) {
+		r.checked = info.Created
 		r.log.Warn().Str("bucket", r.spec.bucket).Str("settings", strings.Join(names, ",")).
 			Msg("roster bucket was made with other settings and is used as it is")
 	}

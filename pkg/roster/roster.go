@@ -27,7 +27,7 @@ const (
 )
 
 // Reasons for which a registration is refused, beside those of package protocol
-// (undecodable, version, old_epoch, future_epoch, refresh_without_epoch).
+// (undecodable, old_epoch, future_epoch, refresh_without_epoch).
 const (
 	// RefusedConflict is a value that names another pool, worker or rank than
 	// its key, or another block size than its pool's.

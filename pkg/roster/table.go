@@ -166,7 +166,10 @@ func (t *table) read(r record) *put {
 	reg, err := protocol.DecodeRegistration(r.value)
 	if err != nil {
 		p.reason, p.message = protocol.RefusedUndecodable, err.Error()
-		errors.As(err, &p.reason) // a more exact one
+		var named *protocol.Error
+		if errors.As(err, &named) {
+			p.message = named.Message
+		}
 		return p
 	}
 	p.reg, p.epoch = reg, protocol.Epoch(r.revision)
