@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	seed = flag.Uint64("seed", 0, "seed of the random operations; 0: another one each time")
+	seed = flag.Uint64("seed", 0, "seed of the random operations, after the package: go test ./pkg/indexer -seed 1; 0: another one each time")
 	runs = flag.Int("runs", 0, "random runs of each shape; 0: few")
 )
 
