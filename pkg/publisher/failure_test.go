@@ -20,6 +20,8 @@ func (r *running) underLoad(t *testing.T, what func()) {
 	rng := random(t)
 	done := make(chan struct{})
 	var group sync.WaitGroup
+	defer group.Wait()
+	defer close(done)
 	group.Go(func() {
 		step := time.NewTicker(200 * time.Microsecond) // of the engine
 		defer step.Stop()
@@ -33,8 +35,6 @@ func (r *running) underLoad(t *testing.T, what func()) {
 		}
 	})
 	what()
-	close(done)
-	group.Wait()
 }
 
 func TestServerRestartsUnderLoad(t *testing.T) {

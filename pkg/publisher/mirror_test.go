@@ -3,6 +3,7 @@ package publisher
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -334,4 +335,28 @@ func BenchmarkMirrorSnapshot65536(b *testing.B) {
 	for b.Loop() {
 		m.snapshot(protocol.MaxEventBlocks)
 	}
+}
+
+// The claim of the mirror's comment, with what growth leaves unused.
+func TestMirrorMemory(t *testing.T) {
+	const blocks = 65536
+	all := chains(blocks/64, 64)
+	heap := func() uint64 {
+		runtime.GC()
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	before := heap()
+	m := newMirror(true)
+	for _, chain := range all {
+		m.store(protocol.TierDevice, none, chain)
+	}
+	perBlock := float64(heap()-before) / blocks
+	t.Logf("%.0f bytes a block", perBlock)
+	if perBlock > 120 {
+		t.Errorf("%.0f bytes a block, at most 120 are promised", perBlock)
+	}
+	runtime.KeepAlive(m)
+	runtime.KeepAlive(all)
 }

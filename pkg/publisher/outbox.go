@@ -47,7 +47,7 @@ type outbox struct {
 	due       needed       // the snapshot to begin next
 	job       *snapshotJob // the snapshot under way, until it is acknowledged
 	snapshots uint64       // begun
-	settled   bool         // a snapshot is in the log, and every event after it is, or waits here
+	settled   bool         // the snapshot that the events here follow is in the log
 
 	waiting   time.Time        // when the oldest event that waits has waited long enough
 	ready     int              // weight of the events that wait
@@ -237,7 +237,7 @@ func (o *outbox) beginSnapshot() {
 }
 
 func (o *outbox) nextChunk() *flight {
-	header := o.job.header
+	header := o.job.header // as it is now: each chunk counts on
 	f := &flight{size: messageBytes, message: protocol.EventMessage{Snapshot: &header}}
 	f.message.Events = o.job.chunks[header.Chunk]
 	for i := range f.message.Events {
@@ -372,7 +372,7 @@ func (o *outbox) unsent() uint64 {
 	if o.failure == nil {
 		return 0
 	}
-	return uint64(max(o.last, o.stored.id) - o.stored.id)
+	return uint64(o.last - o.stored.id)
 }
 
 // expect registers a waiter for all events so far, which then do not wait for

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/routerd/routerd/internal/natstest"
@@ -448,13 +449,35 @@ func BenchmarkPublish(b *testing.B) {
 // One operation is what a replay does before a decision: some events of each of
 // eight publishers, flushed at once.
 func BenchmarkFlush(b *testing.B) {
-	for _, publishers := range []int{1, 8} {
-		b.Run(fmt.Sprint(publishers), func(b *testing.B) {
+	for _, bench := range []struct {
+		name       string
+		publishers int
+		shared     bool
+		opts       func(h *harness) []nats.Option
+	}{
+		{"1", 1, true, nil},
+		{"8", 8, false, nil},
+		{"8,shared", 8, true, nil},
+		{"8,shared,in-process", 8, true, func(h *harness) []nats.Option { return []nats.Option{nats.InProcessServer(h.srv)} }},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
 			h := newLog(b)
+			connect := func() *nats.Conn {
+				var opts []nats.Option
+				if bench.opts != nil {
+					opts = bench.opts(h)
+				}
+				return natstest.Connect(b, h.srv, opts...)
+			}
+			shared := connect()
 			var all []*running
-			for i := range publishers {
+			for i := range bench.publishers {
 				cfg := h.config()
-				cfg.Conn = natstest.Connect(b, h.srv)
+				cfg.Conn = shared
+				if !bench.shared {
+					cfg.Conn = connect()
+				}
+				cfg.RefreshInterval = 3 * time.Second
 				cfg.FlushInterval = maxFlushInterval
 				cfg.Registration.Rank = uint16(i)
 				all = append(all, h.start(cfg).isReady())

@@ -120,6 +120,7 @@ func (m *membership) keep(ctx context.Context) error {
 	p := m.p
 	timer := time.NewTimer(p.cfg.RefreshInterval)
 	defer timer.Stop()
+	var reported Stats
 	told := false
 	for {
 		select {
@@ -142,11 +143,22 @@ func (m *membership) keep(ctx context.Context) error {
 				told = true
 			}
 		}
+		reported = p.reportFaults(reported)
 		if !wait(ctx, min(next, refreshAtMost)) {
 			return nil
 		}
 		timer.Reset(next)
 	}
+}
+
+// reportFaults logs what the engine's calls had wrong since the last report.
+func (p *Publisher) reportFaults(last Stats) Stats {
+	s := p.Stats()
+	if s.Malformed > last.Malformed || s.Orphans > last.Orphans || s.Forgotten > last.Forgotten {
+		p.log.Warn().Uint64("malformed", s.Malformed-last.Malformed).Uint64("orphans", s.Orphans-last.Orphans).
+			Uint64("forgotten", s.Forgotten-last.Forgotten).Msg("engine's events do not fit together")
+	}
+	return s
 }
 
 // refresh puts the entry again. If that is refused it finds out why, and
