@@ -21,7 +21,8 @@ import (
 
 const (
 	limit   = 30 * time.Second // of whatever a test waits for
-	testTTL = time.Second
+	testTTL = time.Second      // where somebody is to expire
+	longTTL = 2 * limit        // where nobody is
 )
 
 // eventually polls until the condition holds.
@@ -72,6 +73,12 @@ func (r *recorder) add(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heard = append(r.heard, text)
+}
+
+func (r *recorder) said() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.heard)
 }
 
 func (r *recorder) has(text string) bool { return r.count(text) > 0 }
