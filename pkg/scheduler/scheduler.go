@@ -61,7 +61,7 @@ func New(cfg Config) (*Scheduler, error) {
 		crand.Read(random[:]) // never fails
 		seed = binary.LittleEndian.Uint64(random[:])
 	}
-	s.source.Seed(seed, 0)
+	s.source.Seed(seed, seed)
 	s.rand = rand.New(&s.source)
 	s.scratch.New = func() any { return new(scratch) }
 	return s, nil
