@@ -33,10 +33,15 @@ func (Wall) Every(period time.Duration, f func()) func() {
 		defer ticker.Stop()
 		for {
 			select {
-			case <-ticker.C:
-				f()
 			case <-done:
 				return
+			case <-ticker.C:
+			}
+			select { // a tick that waits while f runs does not outlive stop
+			case <-done:
+				return
+			default:
+				f()
 			}
 		}
 	})
