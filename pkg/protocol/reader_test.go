@@ -123,7 +123,7 @@ func mustJSON(t *rapid.T, v any) string {
 
 // Bodies that claim or repeat much take memory in proportion to their own size.
 func TestHostileBodies(t *testing.T) {
-	const size = 1 << 20
+	const size = 1 << 18
 	fill := func(head, item, tail string) []byte {
 		return []byte(head + strings.Repeat(item, (size-len(head)-len(tail))/len(item)) + tail)
 	}
@@ -139,8 +139,8 @@ func TestHostileBodies(t *testing.T) {
 		"wrong ids":            list("\x81\xa2id\xc2"),
 		"lost events":          list("\x81\xa4lost\x80"),
 		"wrong stores":         list("\x82\xa2id\x01\xa6stored\x81\xa6blocks\x91\x01"),
-		"claimed blocks":       list("\x82\xa2id\x01\xa6stored\x81\xa6blocks\xdd\x00\x0f\x00\x00"),
-		"claimed removals":     list("\x82\xa2id\x01\xa7removed\x81\xa6blocks\xdd\x00\x0f\x00\x00"),
+		"claimed blocks":       list("\x82\xa2id\x01\xa6stored\x81\xa6blocks\xdd\x00\x03\x00\x00"),
+		"claimed removals":     list("\x82\xa2id\x01\xa7removed\x81\xa6blocks\xdd\x00\x03\x00\x00"),
 		"RouterEvents":         fill("[", `{"event":{"event_id":1,"data":"cleared"}},`, "1]"),
 		"wrong RouterEvents":   fill("[", `{"event":{"event_id":1,"data":1}},`, "1]"),
 		"commas in text":       fill(`{"block_hashes":["`, ",", `"]}`),
