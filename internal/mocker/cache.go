@@ -9,10 +9,10 @@ import "github.com/routerd/routerd/pkg/protocol"
 //	idle    cached and used by nobody; in the list of idle blocks, oldest use first
 //
 // take, use and release cost O(1). The index is a hash table from sequence hash
-// to block; the list is threaded through the blocks themselves.
+// to block (see table); the list is threaded through the blocks themselves.
 type cache struct {
 	blocks []block
-	index  map[protocol.SequenceHash]int32
+	index  table
 	free   []int32 // stack
 	oldest int32   // idle block that was released first, none if there is no idle block
 	newest int32
@@ -33,7 +33,7 @@ const none int32 = -1
 func newCache(n int) *cache {
 	c := &cache{
 		blocks: make([]block, n),
-		index:  make(map[protocol.SequenceHash]int32, n),
+		index:  newTable(n),
 		free:   make([]int32, n),
 		oldest: none, newest: none,
 	}
@@ -45,11 +45,6 @@ func newCache(n int) *cache {
 
 // available is the number of blocks that no request uses.
 func (c *cache) available() int { return len(c.blocks) - c.used }
-
-func (c *cache) find(seq protocol.SequenceHash) (int32, bool) {
-	b, ok := c.index[seq]
-	return b, ok
-}
 
 // take gives an unused block to a request: a free one, else the one whose last
 // use is longest ago, which is evicted and reported to the log. There must be an
@@ -100,19 +95,19 @@ func (c *cache) release(b int32) {
 func (c *cache) enter(b int32, content protocol.Block) {
 	x := &c.blocks[b]
 	x.Block, x.cached = content, true
-	c.index[content.Sequence] = b
+	c.index.insert(content.Sequence, b)
 	c.checksum += protocol.EntryChecksum(content, protocol.TierDevice)
 }
 
 func (c *cache) evict(b int32) {
 	x := &c.blocks[b]
-	delete(c.index, x.Sequence)
+	c.index.remove(x.Sequence)
 	x.cached = false
 	c.checksum -= protocol.EntryChecksum(x.Block, protocol.TierDevice)
 }
 
 func (c *cache) state() protocol.HeldState {
-	return protocol.HeldState{Blocks: uint64(len(c.index)), Checksum: c.checksum}
+	return protocol.HeldState{Blocks: uint64(c.index.count), Checksum: c.checksum}
 }
 
 // link appends a block to the idle ones.

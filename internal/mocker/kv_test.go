@@ -133,20 +133,20 @@ func (k *kvChooser) stepDone(_ time.Duration, worker int, result *Result) error 
 func TestKVRoutingMatchesReference(t *testing.T) {
 	requests := readTrace(t, 0)
 	for _, test := range []struct {
-		load                        float64
-		reuse, p50, p90, p99, mean  float64 // reuse in %, times in ms
-		reuseWithin, timesWithin    float64 // points, fraction
+		load                       float64
+		reuse, p50, p90, p99, mean float64 // reuse in %, times in ms
+		reuseWithin, timesWithin   float64 // points, fraction
 	}{
 		{load: 1, reuse: 20.2, p50: 169, p90: 560, p99: 1690, mean: 277, reuseWithin: 0.5, timesWithin: 0.03},
 		{load: 4, reuse: 16.5, p50: 313, p90: 789, p99: 1904, mean: 406, reuseWithin: 0.5, timesWithin: 0.03},
 		{load: 6, reuse: 18.3, p50: 406, p90: 1053, p99: 2360, mean: 534, reuseWithin: 0.5, timesWithin: 0.06},
 	} {
 		for seed := range uint64(3) {
-		t.Run(fmt.Sprintf("load %v seed %d", test.load, seed), func(t *testing.T) {
-			k := newKVChooser(DefaultBlockSize, seed)
-			_, s := runFleet(t, requests, test.load, 8, Config{}, Hooks{Route: k.route, StepDone: k.stepDone})
-			t.Log(row(&s), float64(s.FirstReusedTokens)/float64(s.PromptTokens))
-		})
+			t.Run(fmt.Sprintf("load %v seed %d", test.load, seed), func(t *testing.T) {
+				k := newKVChooser(DefaultBlockSize, seed)
+				_, s := runFleet(t, requests, test.load, 8, Config{}, Hooks{Route: k.route, StepDone: k.stepDone})
+				t.Log(row(&s), float64(s.FirstReusedTokens)/float64(s.PromptTokens))
+			})
 		}
 	}
 }

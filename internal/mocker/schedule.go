@@ -81,7 +81,7 @@ func (e *Engine) cachedPrefix(t *task) (blocks []int32, used int) {
 	var seq protocol.SequenceHash
 	for i := range (t.known() - 1) / e.config.BlockSize {
 		seq = chain(i, seq, t.blockHash(i, e.config.Seed))
-		b, ok := e.cache.find(seq)
+		b, ok := e.cache.index.find(seq)
 		if !ok {
 			break
 		}
@@ -139,7 +139,7 @@ func (e *Engine) compute(t *task, chunk int) {
 	for ; (t.full+1)*e.config.BlockSize <= t.computed; t.full++ {
 		hash := t.blockHash(t.full, e.config.Seed)
 		content := protocol.Block{Sequence: chain(t.full, parent, hash), Hash: hash}
-		if b, ok := e.cache.find(content.Sequence); ok {
+		if b, ok := e.cache.index.find(content.Sequence); ok {
 			e.cache.use(b)
 			e.cache.release(t.blocks[t.full])
 			t.blocks[t.full] = b
