@@ -76,8 +76,8 @@ type system struct {
 	conn   *nats.Conn
 	client *client.Client
 	cancel context.CancelFunc
-	ended  chan error
-	stop   func() error // shuts the server down and returns what Run returned
+	ended  chan struct{} // closed once Run has returned
+	err    error         // what it returned
 }
 
 // testConfig is a server with a store of its own and no listener.
@@ -99,19 +99,29 @@ func run(t testing.TB, cfg server.Config) *system {
 	srv, err := server.New(cfg)
 	check(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &system{TB: t, Server: srv, cancel: cancel, ended: make(chan error, 1)}
-	go func() { s.ended <- srv.Run(ctx) }()
-	s.stop = sync.OnceValue(func() error {
-		cancel()
-		select {
-		case err := <-s.ended:
-			return err
-		case <-time.After(patience):
-			return fmt.Errorf("server has not stopped within %v", patience)
-		}
-	})
+	s := &system{TB: t, Server: srv, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		s.err = srv.Run(ctx)
+	}()
 	t.Cleanup(func() { _ = s.stop() })
 	return s
+}
+
+// stop shuts the server down and returns what Run returned.
+func (s *system) stop() error {
+	s.cancel()
+	return s.end()
+}
+
+// end waits for Run to return.
+func (s *system) end() error {
+	select {
+	case <-s.ended:
+		return s.err
+	case <-time.After(patience):
+		return fmt.Errorf("server has not stopped within %v", patience)
+	}
 }
 
 // start runs a server as run does and waits until it is ready.
@@ -130,9 +140,8 @@ func (s *system) awaitReady() {
 	s.Helper()
 	select {
 	case <-s.Ready():
-	case err := <-s.ended:
-		s.ended <- err
-		s.Fatalf("server has ended: %v", err)
+	case <-s.ended:
+		s.Fatalf("server has ended: %v", s.err)
 	case <-time.After(patience):
 		s.Fatalf("server is not ready within %v", patience)
 	}

@@ -135,9 +135,9 @@ func (s *Server) streamConfig(pool string) subscriber.StreamConfig {
 }
 
 // checkStreams refuses to start beside a stream that has a pool's name and could
-// not be its log.
-func (s *Server) checkStreams(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+// not be its log. It fails for nothing else once the server is to stop.
+func (s *Server) checkStreams(stopping context.Context) error {
+	ctx, cancel := context.WithTimeout(stopping, startTimeout)
 	defer cancel()
 	streams := s.control.StreamNames(ctx)
 	for name := range streams.Name() {
@@ -145,11 +145,11 @@ func (s *Server) checkStreams(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if _, err := subscriber.EnsureStream(ctx, s.control, s.streamConfig(pool)); err != nil {
+		if _, err := subscriber.EnsureStream(ctx, s.control, s.streamConfig(pool)); err != nil && stopping.Err() == nil {
 			return err
 		}
 	}
-	if err := streams.Err(); err != nil {
+	if err := streams.Err(); err != nil && stopping.Err() == nil {
 		return fmt.Errorf("list streams: %w: JetStream must be enabled on the NATS server, and allowed to this user", err)
 	}
 	return nil

@@ -78,7 +78,7 @@ func (t *transport) streamCeiling(cfg StreamConfig) Size {
 	if t.local == nil {
 		return max(cfg.Bytes, clusterCeiling)
 	}
-	return max(cfg.Bytes, Size(t.local.StoreBytes()/8))
+	return max(cfg.Bytes, Size(t.local.MaxStore()/8))
 }
 
 // close flushes what is written and ends the connections, then the embedded server.
