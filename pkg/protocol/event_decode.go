@@ -22,7 +22,7 @@ const messageVersion = 1
 // RefusedTooManyBlocks, or RefusedSnapshot if a snapshot's header or one of its
 // events is wrong. Otherwise each event of a live message that is wrong is there
 // with its Refusal, or is counted in Lost if it has no id, and the others are
-// good.
+// good. What was refused may leave a hole in what is known of the rank.
 //
 // Id 0 is taken from publishers that use no epoch, whose ids may begin there;
 // of others it counts as no id.

@@ -12,9 +12,13 @@ import (
 // structTag names the fields in both encodings.
 const structTag = "json"
 
-// Marshal writes a body. v is one of this package's structs, or another whose
-// fields have json tags.
+// Marshal writes a body. v is a pointer to one of this package's structs, or
+// another value whose fields have json tags. Lists and maps of a reply that are
+// nil become empty, as no reader expects null there.
 func Marshal(v any, enc Encoding) ([]byte, error) {
+	if reply, ok := v.(interface{ fill() }); ok {
+		reply.fill()
+	}
 	if enc == EncodingJSON {
 		body, err := json.Marshal(v)
 		if err != nil {
@@ -61,4 +65,40 @@ func Unmarshal(body []byte, v any) error {
 		return fmt.Errorf("read body: %w", err)
 	}
 	return nil
+}
+
+func (r *RouteReply) fill()   { fillList(&r.Candidates) }
+func (r *OverlapReply) fill() { fillList(&r.Workers) }
+
+func (r *LoadsReply) fill() {
+	fillList(&r.Workers)
+	fillList(&r.Queues)
+}
+
+func (r *StatusReply) fill() {
+	fillList(&r.Routers)
+	fillList(&r.Ranks)
+	fillList(&r.Scopes)
+	fillMap(&r.RosterRefused)
+	for i := range r.Ranks {
+		fillMap(&r.Ranks[i].Refused)
+	}
+}
+
+func (r *ErrorReply) fill() {
+	if r.Error != nil {
+		fillMap(&r.Error.Details)
+	}
+}
+
+func fillList[T any](list *[]T) {
+	if *list == nil {
+		*list = []T{}
+	}
+}
+
+func fillMap[K comparable, V any](m *map[K]V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
 }

@@ -97,6 +97,23 @@ func TestSameFields(t *testing.T) {
 	}
 }
 
+func TestRepliesHaveNoNull(t *testing.T) {
+	for _, v := range []any{&RouteReply{}, &OverlapReply{}, &LoadsReply{}, &StatusReply{Ranks: []RankStatus{{}}}, &StatusReply{}, &ErrorReply{Error: &Error{}}} {
+		for _, enc := range []Encoding{EncodingJSON, EncodingMsgpack} {
+			body, err := Marshal(v, enc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := appendTranscoded(nil, body, enc, EncodingJSON); bytes.Contains(text, []byte("null")) {
+				t.Errorf("%T in %v: %s", v, enc, text)
+			}
+		}
+	}
+	if _, err := Marshal(&ErrorReply{}, EncodingJSON); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestUnmarshalRefuses(t *testing.T) {
 	for _, body := range []string{
 		"", "x", "{", `{"v":1}x`, `{"v":1}{}`, `{"through":1.5}`, "\xc1", "\x81\xa7message\xdb\xff\xff\xff\xff", "\x81\xa1x" + strings.Repeat("\x91", 1000) + "\x01",

@@ -88,29 +88,30 @@ func TestScanAgreesWithCursor(t *testing.T) {
 		items := rapid.SliceOfN(item, 0, 6).Draw(t, "items")
 		plain := "[" + strings.Join(items, ",") + "]"
 		spaced := "[ " + strings.Join(items, " , ") + " ]"
-		read := func(body string) (any, string) {
-			r := newReaderOf([]byte(body), EncodingJSON)
-			list := hashes[BlockHash](r, 5)
-			tokens := newReaderOf([]byte(body), EncodingJSON)
-			words := tokens.tokens(5)
-			fault := ""
-			for _, r := range []*reader{r, tokens} {
-				if err := r.finish(); err != nil {
-					what, _, _ := strings.Cut(err.Error(), "at byte")
-					fault += what
-				}
-			}
-			return [2]any{list, words}, fault
-		}
-		a, faultA := read(plain)
-		b, faultB := read(spaced)
-		if faultA != faultB {
-			t.Fatalf("%s: %q, but %s: %q", plain, faultA, spaced, faultB)
-		}
-		if x, y := mustJSON(t, a), mustJSON(t, b); x != y {
-			t.Fatalf("%s: %s, but %s: %s", plain, x, spaced, y)
-		}
+		compare(t, plain, spaced, func(r *reader) any { return hashes[BlockHash](r, 5) })
+		compare(t, plain, spaced, func(r *reader) any { return r.tokens(5) })
 	})
+}
+
+// compare reads two forms of a body. Where one is malformed the other has a
+// fault too, but it may be met in another place.
+func compare(t *rapid.T, a, b string, read func(*reader) any) {
+	readers := [2]*reader{newReaderOf([]byte(a), EncodingJSON), newReaderOf([]byte(b), EncodingJSON)}
+	var values, faults [2]string
+	for i, r := range readers {
+		values[i] = mustJSON(t, read(r))
+		if err := r.finish(); err != nil {
+			faults[i] = err.Error()
+		}
+	}
+	const malformed = "is not valid JSON"
+	switch {
+	case (faults[0] == "") != (faults[1] == ""):
+		t.Fatalf("%s: %q, but %s: %q", a, faults[0], b, faults[1])
+	case strings.Contains(faults[0]+faults[1], malformed):
+	case faults[0] != faults[1], values[0] != values[1]:
+		t.Fatalf("%s: %q %s, but %s: %q %s", a, faults[0], values[0], b, faults[1], values[1])
+	}
 }
 
 func mustJSON(t *rapid.T, v any) string {
@@ -123,7 +124,7 @@ func mustJSON(t *rapid.T, v any) string {
 
 // Bodies that claim or repeat much take memory in proportion to their own size.
 func TestHostileBodies(t *testing.T) {
-	const size = 1 << 18
+	const size = 1 << 17
 	fill := func(head, item, tail string) []byte {
 		return []byte(head + strings.Repeat(item, (size-len(head)-len(tail))/len(item)) + tail)
 	}
@@ -139,8 +140,8 @@ func TestHostileBodies(t *testing.T) {
 		"wrong ids":            list("\x81\xa2id\xc2"),
 		"lost events":          list("\x81\xa4lost\x80"),
 		"wrong stores":         list("\x82\xa2id\x01\xa6stored\x81\xa6blocks\x91\x01"),
-		"claimed blocks":       list("\x82\xa2id\x01\xa6stored\x81\xa6blocks\xdd\x00\x03\x00\x00"),
-		"claimed removals":     list("\x82\xa2id\x01\xa7removed\x81\xa6blocks\xdd\x00\x03\x00\x00"),
+		"claimed blocks":       list("\x82\xa2id\x01\xa6stored\x81\xa6blocks\xdd\x00\x01\x00\x00"),
+		"claimed removals":     list("\x82\xa2id\x01\xa7removed\x81\xa6blocks\xdd\x00\x01\x00\x00"),
 		"RouterEvents":         fill("[", `{"event":{"event_id":1,"data":"cleared"}},`, "1]"),
 		"wrong RouterEvents":   fill("[", `{"event":{"event_id":1,"data":1}},`, "1]"),
 		"commas in text":       fill(`{"block_hashes":["`, ",", `"]}`),
