@@ -152,15 +152,6 @@ func (s *Server) ClientURL() string { return s.url }
 // for a connection inside the process.
 func (s *Server) BulkURL() string { return s.url }
 
-// StoreBytes is how much the log may take on disk.
-func (s *Server) StoreBytes() int64 {
-	srv := s.current.Load()
-	if srv == nil {
-		return 0
-	}
-	return srv.JetStreamConfig().MaxStore
-}
-
 // JetStreamReady says whether the server runs and takes calls to JetStream.
 func (s *Server) JetStreamReady() bool {
 	srv := s.current.Load()

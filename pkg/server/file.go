@@ -9,6 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 )
 
 // maxConfigBytes bounds a configuration file.
@@ -36,36 +37,47 @@ func LoadConfig(path string) (Config, error) {
 	return cfg, nil
 }
 
-// fileConfig is a Config whose pools are read once the settings that they
-// override are known.
-type fileConfig struct {
-	*Config `yaml:",inline"`
-	Pools   map[string]struct {
-		Routing ast.Node `yaml:"routing"`
-	} `yaml:"pools"`
-}
-
 // ParseConfig reads YAML over the defaults, strictly.
 func ParseConfig(text []byte) (Config, error) {
 	cfg := DefaultConfig()
-	file := fileConfig{Config: &cfg}
-	err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&file)
-	if err != nil && !errors.Is(err, io.EOF) { // an empty file is the defaults
+	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
+		return Config{}, errors.New(yaml.FormatError(err, false, true)) // an empty file is the defaults
+	}
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
 		return Config{}, errors.New(yaml.FormatError(err, false, true))
 	}
-	for name, pool := range file.Pools {
+	for name := range cfg.Pools { // read again, now over what they override
 		own := PoolConfig{Routing: cfg.Routing}
-		if pool.Routing != nil {
-			if err := yaml.NodeToValue(pool.Routing, &own.Routing, yaml.Strict()); err != nil {
+		if routing := find(file, "pools", name, "routing"); routing != nil {
+			if err := yaml.NodeToValue(routing, &own.Routing, yaml.Strict()); err != nil {
 				return Config{}, errors.New(yaml.FormatError(err, false, true))
 			}
-		}
-		if cfg.Pools == nil {
-			cfg.Pools = map[string]PoolConfig{}
 		}
 		cfg.Pools[name] = own
 	}
 	return cfg, nil
+}
+
+// find is the value under a path of keys in the first document, or nil.
+func find(file *ast.File, path ...string) ast.Node {
+	var node ast.Node
+	if len(file.Docs) > 0 {
+		node = file.Docs[0].Body
+	}
+	for _, key := range path {
+		mapping, ok := node.(ast.MapNode)
+		if !ok {
+			return nil
+		}
+		node = nil
+		for entries := mapping.MapRange(); entries.Next(); {
+			if entries.Key().GetToken().Value == key {
+				node = entries.Value()
+			}
+		}
+	}
+	return node
 }
 
 // YAML is the configuration in force, as a file that gives the same. Passwords
