@@ -75,7 +75,8 @@ type doubt struct {
 	asked   time.Time        // when a repair was last given up; zero: never
 }
 
-// newer remembers messages of an epoch that the roster has not shown yet.
+// newer remembers messages of an epoch that the roster has not shown yet. Their
+// place is kept when they are refused: an entry that comes later makes them good.
 type newer struct {
 	epoch  protocol.Epoch     // the highest
 	seq    protocol.StreamSeq // first such message; 0: none
@@ -163,7 +164,7 @@ func (f *fold) message(seq protocol.StreamSeq, size int, m *protocol.EventMessag
 	case m.Epoch > f.epoch && f.epoch != 0 && m.Epoch <= f.reached:
 		f.begin(m.Epoch)
 	case m.Epoch > f.epoch:
-		f.ahead(seq, m)
+		f.ahead(seq, m, again)
 		return
 	}
 	for why, n := range m.Lost {
@@ -210,24 +211,27 @@ func (f *fold) refuseMessage(err error, again bool) {
 
 // ahead keeps in mind a message of a life that the roster has not shown yet. It
 // is read again once the roster has, and counted as refused if it has not.
-func (f *fold) ahead(seq protocol.StreamSeq, m *protocol.EventMessage) {
+func (f *fold) ahead(seq protocol.StreamSeq, m *protocol.EventMessage, again bool) {
 	if f.newer.seq == 0 || seq < f.newer.seq {
 		f.newer.seq = seq
 	}
 	f.newer.epoch = max(f.newer.epoch, m.Epoch)
-	f.newer.events += weight(m)
+	if !again {
+		f.newer.events += weight(m)
+	}
 }
 
 // resolveAhead says what the roster has given out, and whether that makes good
 // what was ahead of it: then the subject is to be read again from there.
 func (f *fold) resolveAhead(revision protocol.Epoch) (from protocol.StreamSeq, reread bool) {
 	n := f.newer
-	f.newer = newer{}
 	if f.epoch != 0 && n.epoch <= revision {
+		f.newer = newer{}
 		f.reached = max(f.reached, revision)
 		return n.seq, n.seq != 0
 	}
 	f.refuse(protocol.RefusedFutureEpoch, n.events, false)
+	f.newer.events = 0
 	return 0, false
 }
 

@@ -201,7 +201,7 @@ func (r *rank) readFromLocked(from protocol.StreamSeq) {
 func (r *rank) resolve(revision protocol.Epoch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.fold.newer.seq == 0 {
+	if r.fold.newer.events == 0 {
 		return
 	}
 	if from, reread := r.fold.resolveAhead(revision); reread {
@@ -254,7 +254,7 @@ func (r *rank) look(now time.Time, applied protocol.StreamSeq, quiet, pressed bo
 		return wants{}
 	}
 	f := r.fold
-	w := wants{reread: r.unread, ahead: f.newer.seq != 0, proof: f.proof, wrong: f.counters.mismatched > r.reported}
+	w := wants{reread: r.unread, ahead: f.newer.events > 0, proof: f.proof, wrong: f.counters.mismatched > r.reported}
 	f.proof, r.reported = nil, f.counters.mismatched
 	if r.unread != 0 || r.holding {
 		return w
