@@ -1,11 +1,13 @@
 package server
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"slices"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -37,21 +39,36 @@ func LoadConfig(path string) (Config, error) {
 	return cfg, nil
 }
 
-// ParseConfig reads YAML over the defaults, strictly.
+// ParseConfig reads YAML over the defaults, strictly: an unknown key is an error.
+// Errors name the line. A key without a value keeps its default.
 func ParseConfig(text []byte) (Config, error) {
 	cfg := DefaultConfig()
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
-		return Config{}, errors.New(yaml.FormatError(err, false, true)) // an empty file is the defaults
-	}
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return Config{}, errors.New(yaml.FormatError(err, false, true))
+		return Config{}, fileError(err)
 	}
-	for name := range cfg.Pools { // read again, now over what they override
+	if len(file.Docs) == 0 || isNull(file.Docs[0].Body) {
+		return cfg, nil
+	}
+	body := file.Docs[0].Body
+	dropNulls(body)
+	if err := yaml.NodeToValue(body, &cfg, yaml.Strict()); err != nil {
+		return Config{}, fileError(err)
+	}
+	// A pool's settings are read again, over those of all pools.
+	var again struct {
+		Pools map[string]struct {
+			Routing ast.Node `yaml:"routing"`
+		} `yaml:"pools"`
+	}
+	if err := yaml.NodeToValue(body, &again); err != nil {
+		return Config{}, fileError(err)
+	}
+	for name, pool := range again.Pools {
 		own := PoolConfig{Routing: cfg.Routing}
-		if routing := find(file, "pools", name, "routing"); routing != nil {
-			if err := yaml.NodeToValue(routing, &own.Routing, yaml.Strict()); err != nil {
-				return Config{}, errors.New(yaml.FormatError(err, false, true))
+		if pool.Routing != nil {
+			if err := yaml.NodeToValue(pool.Routing, &own.Routing, yaml.Strict()); err != nil {
+				return Config{}, fileError(err)
 			}
 		}
 		cfg.Pools[name] = own
@@ -59,25 +76,52 @@ func ParseConfig(text []byte) (Config, error) {
 	return cfg, nil
 }
 
-// find is the value under a path of keys in the first document, or nil.
-func find(file *ast.File, path ...string) ast.Node {
-	var node ast.Node
-	if len(file.Docs) > 0 {
-		node = file.Docs[0].Body
+func isNull(node ast.Node) bool { return node == nil || node.Type() == ast.NullType }
+
+// dropNulls removes the keys without a value, which would be read as zeros.
+func dropNulls(node ast.Node) {
+	mapping, ok := node.(*ast.MappingNode)
+	if !ok {
+		return
 	}
-	for _, key := range path {
-		mapping, ok := node.(ast.MapNode)
-		if !ok {
-			return nil
-		}
-		node = nil
-		for entries := mapping.MapRange(); entries.Next(); {
-			if entries.Key().GetToken().Value == key {
-				node = entries.Value()
-			}
-		}
+	mapping.Values = slices.DeleteFunc(mapping.Values, func(v *ast.MappingValueNode) bool { return isNull(v.Value) })
+	for _, v := range mapping.Values {
+		dropNulls(v.Value)
 	}
-	return node
+}
+
+// fileError is a fault of a file in one line.
+func fileError(err error) error {
+	fault, ok := errors.AsType[yaml.Error](err)
+	if !ok || fault.GetToken() == nil {
+		return err
+	}
+	at, message := fault.GetToken(), fault.GetMessage()
+	wrongType, isType := errors.AsType[*yaml.TypeError](err)
+	if isType {
+		message = fmt.Sprintf("%q is not %s", at.Value, kindName(wrongType.DstType))
+	}
+	if colon := at.Prev; colon != nil && colon.Value == ":" && colon.Prev != nil {
+		message = colon.Prev.Value + ": " + message // the key of the value
+	}
+	return fmt.Errorf("line %d: %s", at.Position.Line, message)
+}
+
+func kindName(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "a duration like 25s"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.String:
+		return "a text"
+	case t.Kind() == reflect.Struct, t.Kind() == reflect.Map:
+		return "a list of settings"
+	case t.Kind() == reflect.Float64:
+		return "a number"
+	default:
+		return "a whole number"
+	}
 }
 
 // YAML is the configuration in force, as a file that gives the same. Passwords
