@@ -11,6 +11,7 @@
 //     request goes. The same input gives the same result each time.
 //   - Worker runs one Engine on the machine's clock, publishes its KV events and
 //     serves completions from Go or over HTTP.
+//   - LiveFleet registers several Workers with the routers of a pool.
 //
 // # One step
 //
