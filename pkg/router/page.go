@@ -6,7 +6,7 @@ import (
 	"github.com/routerd/routerd/pkg/protocol"
 )
 
-// What one row takes in a JSON reply at most, besides its worker's name.
+// What one row takes in a JSON reply at most, besides its texts.
 const (
 	overlapBytes   = 160
 	candidateBytes = 640
@@ -21,6 +21,22 @@ func fitting(n int, size func(i int) int) int {
 		total += size(i)
 		if total > replyBytes && i > 0 {
 			return i
+		}
+	}
+	return n
+}
+
+// written is what a text takes in a JSON reply at most, with its escapes.
+func written(s string) int {
+	n := 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ', c == '<', c == '>', c == '&', c == 0x7f:
+			n += len(`\u0000`)
+		case c == '"', c == '\\', c >= 0x80:
+			n += 2
+		default:
+			n++
 		}
 	}
 	return n
@@ -50,7 +66,7 @@ func PageRanks(rows []protocol.RankStatus, last *protocol.After) (page []protoco
 		rows = rows[at:]
 	}
 	n := fitting(len(rows), func(i int) int {
-		return rankBytes + len(rows[i].Worker) + len(rows[i].Endpoint) + len(rows[i].Conflict)
+		return rankBytes + written(rows[i].Worker) + written(rows[i].Endpoint) + written(rows[i].Conflict)
 	})
 	return rows[:n], n < len(rows)
 }

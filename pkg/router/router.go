@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,17 +56,6 @@ type Router struct {
 	workers atomic.Pointer[roster] // replaced as a whole
 }
 
-// roster is an immutable view of the accepted workers.
-type roster struct {
-	order []protocol.Worker
-	entry map[protocol.Worker]entry
-}
-
-type entry struct {
-	registration protocol.Registration
-	draining     bool
-}
-
 // scratch is the memory that one call needs and the next one reuses.
 type scratch struct {
 	hashes  []protocol.BlockHash
@@ -78,7 +66,7 @@ type scratch struct {
 func New(cfg Config) *Router {
 	r := &Router{cfg: cfg}
 	r.scratch.New = func() any { return new(scratch) }
-	r.workers.Store(&roster{entry: map[protocol.Worker]entry{}})
+	r.workers.Store(&roster{})
 	return r
 }
 
@@ -87,11 +75,11 @@ func New(cfg Config) *Router {
 // rates; the worker is set all the same, with the pool's rates in their place.
 func (r *Router) SetWorker(reg *protocol.Registration, draining bool) error {
 	w := reg.Target()
-	next := entry{settings(reg), draining}
-	if old, ok := r.workers.Load().entry[w]; ok && reflect.DeepEqual(old, next) {
+	next := &entry{settings(reg), draining}
+	if reflect.DeepEqual(r.workers.Load().of(w), next) {
 		return nil // a refresh
 	}
-	r.changeRoster(func(entries map[protocol.Worker]entry) { entries[w] = next })
+	r.changeRoster(func(now *roster) *roster { return now.with(w, next) })
 	return r.cfg.Scheduler.SetRank(scheduler.Rank{
 		Worker: w, TotalBlocks: reg.TotalKVBlocks, MaxBatchedTokens: reg.MaxNumBatchedTokens,
 		Taints: reg.Taints, Attributes: reg.Attributes, Draining: draining,
@@ -107,26 +95,15 @@ func settings(reg *protocol.Registration) protocol.Registration {
 
 // RemoveWorker forgets a worker that left, and ends its leases.
 func (r *Router) RemoveWorker(w protocol.Worker) {
-	r.changeRoster(func(entries map[protocol.Worker]entry) { delete(entries, w) })
+	r.changeRoster(func(now *roster) *roster { return now.without(w) })
 	r.cfg.Scheduler.RemoveRank(w) // first, or a report in between revives a lease whose charge then goes
 	r.cfg.Leases.EndWorker(w)
 }
 
-func (r *Router) changeRoster(change func(map[protocol.Worker]entry)) {
+func (r *Router) changeRoster(change func(*roster) *roster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	old := r.workers.Load()
-	next := &roster{entry: make(map[protocol.Worker]entry, len(old.entry)+1)}
-	for w, e := range old.entry {
-		next.entry[w] = e
-	}
-	change(next.entry)
-	next.order = make([]protocol.Worker, 0, len(next.entry))
-	for w := range next.entry {
-		next.order = append(next.order, w)
-	}
-	slices.SortFunc(next.order, protocol.Worker.Compare)
-	r.workers.Store(next)
+	r.workers.Store(change(r.workers.Load()))
 }
 
 // Workers is the number of accepted workers.
@@ -188,7 +165,7 @@ func (r *Router) reply(q *protocol.RouteRequest, d *scheduler.Decision, blocks i
 	workers := r.workers.Load()
 	reply := &protocol.RouteReply{
 		Worker: d.Worker.ID, Rank: d.Worker.Rank,
-		Endpoint: workers.entry[d.Worker].registration.Endpoint,
+		Endpoint: workers.endpoint(d.Worker),
 		Overlap:  d.Overlap, CachedTokens: d.CachedTokens, PrefillTokens: d.PrefillTokens, ISLTokens: q.Tokens(),
 		Cost: d.Cost, Trust: r.trust(workers, d.Worker), Reason: d.Reason, Router: r.cfg.Router,
 		QueuedMS:   float64(d.Queued) / float64(time.Millisecond),
@@ -201,7 +178,7 @@ func (r *Router) reply(q *protocol.RouteRequest, d *scheduler.Decision, blocks i
 		reply.ZeroOverlap = r.whyZero(workers, d.Worker, blocks)
 	}
 	if q.Explain {
-		n := fitting(len(d.Candidates), func(i int) int { return candidateBytes + len(d.Candidates[i].Worker) })
+		n := fitting(len(d.Candidates), func(i int) int { return candidateBytes + written(d.Candidates[i].Worker) })
 		reply.Candidates, reply.More = d.Candidates[:n], n < len(d.Candidates)
 		for i := range reply.Candidates {
 			c := &reply.Candidates[i]
@@ -217,7 +194,7 @@ func (r *Router) usable(w protocol.Worker) bool {
 }
 
 func (r *Router) trust(workers *roster, w protocol.Worker) protocol.Trust {
-	if e, ok := workers.entry[w]; ok && !e.registration.Events {
+	if !workers.publishes(w) {
 		return protocol.TrustOff
 	}
 	return r.cfg.Log.Trust(w)
@@ -273,7 +250,7 @@ func (r *Router) Overlap(q *protocol.OverlapRequest) (*protocol.OverlapReply, er
 	}
 	workers := r.workers.Load()
 	order := after(workers.order, q.After)
-	n := fitting(len(order), func(i int) int { return overlapBytes + len(order[i].ID) })
+	n := fitting(len(order), func(i int) int { return overlapBytes + written(order[i].ID) })
 	for _, w := range order[:n] {
 		reply.Workers = append(reply.Workers, protocol.WorkerOverlap{
 			Worker: w.ID, Rank: w.Rank, Overlap: held[w], Trust: r.trust(workers, w),
@@ -301,8 +278,8 @@ func (r *Router) Ranks(at protocol.StreamSeq) []protocol.RankStatus {
 	}
 	workers := r.workers.Load()
 	rows := make([]protocol.RankStatus, 0, len(workers.order))
-	for _, w := range workers.order {
-		e := workers.entry[w]
+	for i, w := range workers.order {
+		e := workers.entries[i]
 		row, ok := known[w]
 		if !ok {
 			row = protocol.RankStatus{Trust: protocol.TrustPartial}
