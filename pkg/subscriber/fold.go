@@ -192,7 +192,7 @@ func weight(m *protocol.EventMessage) int {
 }
 
 func (f *fold) refuse(why protocol.Refusal, n int, again bool) {
-	if !again {
+	if !again && n > 0 {
 		f.counters.refused[why] += uint64(n)
 	}
 }
