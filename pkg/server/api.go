@@ -63,7 +63,7 @@ func (s *Server) Status(pool string, r *protocol.StatusRequest) (*protocol.Statu
 	}
 	reply := &protocol.StatusReply{
 		Pool: pool, Router: s.token, Routers: append([]string{}, s.watcher.Routers()...), Phase: s.Phase(),
-		Ranks: []protocol.RankStatus{}, RosterRefused: map[string]uint64{}, Scopes: s.scopeRows(),
+		Ranks: []protocol.RankStatus{}, RosterRefused: map[string]uint64{}, Scopes: s.scopeRows(pool),
 	}
 	rows := s.refusedRows(pool, reply)
 	if p, err := s.pool(pool); err == nil {

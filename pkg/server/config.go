@@ -130,12 +130,16 @@ func (c *Config) Validate() error {
 	fault(c.Stream.Bytes >= 1<<20, "stream.bytes: must be at least 1MiB")
 	fault(c.Stream.MaxBytes == 0 || c.Stream.MaxBytes >= c.Stream.Bytes, "stream.max_bytes: must be auto or at least stream.bytes (%s)", c.Stream.Bytes)
 	fault(c.Stream.Replicas >= 1 && c.Stream.Replicas <= 5, "stream.replicas: must be 1 to 5")
-	fault(c.Roster.TTL >= time.Second, "roster.ttl: must be at least 1s")
+	fault(c.Roster.TTL >= time.Second && c.Roster.TTL <= time.Hour, "roster.ttl: must be 1s to 1h")
 	fault(c.Roster.Grace > 0, "roster.grace: must be above 0")
 	fault(c.Roster.PoolGrace > 0, "roster.pool_grace: must be above 0")
-	fault(c.Leases.Interval > 0, "leases.interval: must be above 0")
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{{"interval", c.Leases.Interval}, {"quiet_interval", c.Leases.QuietInterval}, {"tombstone", c.Leases.Tombstone}} {
+		fault(d.value >= time.Millisecond && d.value <= 24*time.Hour, "leases.%s: must be 1ms to 24h", d.key)
+	}
 	fault(c.Leases.QuietInterval >= c.Leases.Interval, "leases.quiet_interval: must be at least leases.interval")
-	fault(c.Leases.Tombstone > 0, "leases.tombstone: must be above 0")
 	if _, err := zerolog.ParseLevel(c.Log.Level); err != nil || c.Log.Level == "" {
 		fault(false, "log.level: must be trace, debug, info, warn or error")
 	}

@@ -105,7 +105,7 @@ func (s *Server) makePool(core *scope.Scope, reg *protocol.Registration) (*pool,
 		return nil, fmt.Errorf("make subscriber: %w", err)
 	}
 	p := &pool{
-		name: reg.Pool, scope: core.Child("pool " + reg.Pool),
+		name: reg.Pool, scope: core.Child(poolScope(reg.Pool)),
 		log: log, logEnded: make(chan struct{}), leases: leases,
 		router: router.New(router.Config{
 			Pool: reg.Pool, Router: s.token, BlockSize: reg.BlockSize, Eagle: reg.Eagle,

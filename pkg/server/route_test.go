@@ -216,6 +216,7 @@ func TestCallsInBothEncodings(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	s := start(t, nil)
+	s.join("another", "w1", nil)
 	w1 := s.join(pool, "w1", nil)
 	s.join(pool, "w2", func(c *publisher.Config) { c.NoEvents = true })
 	w1.holds(hashes(tokens(1, 64)))
@@ -253,6 +254,9 @@ func TestStatus(t *testing.T) {
 		if !slices.Contains(scopes, scope) {
 			t.Errorf("scopes %v: no %s", scopes, scope)
 		}
+	}
+	if slices.Contains(scopes, "core>pool another") {
+		t.Errorf("scopes %v have those of another pool", scopes)
 	}
 
 	// As of a sequence, which is kept for a while.

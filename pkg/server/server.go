@@ -275,14 +275,22 @@ func (s *Server) rosterRead() bool {
 	}
 }
 
-// scopeRows is the tree of scopes as the status call shows it.
-func (s *Server) scopeRows() []protocol.ScopeStatus {
+// scopeRows is the tree of scopes as the status call of a pool shows it: without
+// those of other pools, of which there may be thousands.
+func (s *Server) scopeRows(pool string) []protocol.ScopeStatus {
 	rows := []protocol.ScopeStatus{}
+	own := poolScope(pool)
+	other := func(name string) bool { return name != own && strings.HasPrefix(name, poolScope("")) }
 	for _, row := range s.process.Rows() {
-		rows = append(rows, protocol.ScopeStatus{Name: row.Name, Parent: row.Parent, Goroutines: row.Goroutines})
+		if !other(row.Name) && !other(row.Parent) {
+			rows = append(rows, protocol.ScopeStatus{Name: row.Name, Parent: row.Parent, Goroutines: row.Goroutines})
+		}
 	}
 	return rows
 }
+
+// poolScope names the scope of a pool.
+func poolScope(pool string) string { return "pool " + pool }
 
 // refusedRows are the registrations of a pool that were refused, as status rows;
 // the reply gets their counts.
