@@ -11,24 +11,29 @@ func BenchmarkFleet(b *testing.B) {
 	}
 }
 
-// BenchmarkStep is one step of an engine with 256 decoding requests.
+// BenchmarkStep is one step of an engine with 256 running requests of 100 prompt
+// and 1,000 output tokens; each that ends is followed by another.
 func BenchmarkStep(b *testing.B) {
-	engine, err := NewEngine(Config{})
-	if err != nil {
-		b.Fatal(err)
+	engine := newTestEngine(b, Config{})
+	next := RequestID(0)
+	follow := func() {
+		submit(b, engine, next, 100, 1000, nil)
+		next++
 	}
-	for i := range 256 {
-		if err := engine.Submit(Request{ID: RequestID(i), PromptTokens: 100, OutputTokens: 1 << 30}); err != nil {
-			b.Fatal(err)
+	step := func() {
+		engine.Start()
+		for range engine.Finish().Completed {
+			follow()
 		}
 	}
-	for engine.Waiting() > 0 || engine.Counters().Steps < 8 {
-		engine.Start()
-		engine.Finish()
+	for i := range 256 {
+		follow()
+		if i%8 == 0 { // spread their ends
+			step()
+		}
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		engine.Start()
-		engine.Finish()
+		step()
 	}
 }
