@@ -121,11 +121,14 @@ func (f *frontend) stepDone(now time.Duration, worker int, step *mocker.Result) 
 
 // failed implements mocker.Hooks: a request without a worker, or one that its
 // worker refused, which ends its lease.
-func (f *frontend) failed(now time.Duration, _ int, r *mocker.Request, err error) error {
+func (f *frontend) failed(now time.Duration, worker int, r *mocker.Request, err error) error {
 	if ctxErr := f.ctx.Err(); ctxErr != nil {
 		return ctxErr
 	}
-	f.result.fail("request %d: %v", r.ID, err)
+	if worker < 0 {
+		err = fmt.Errorf("request %d: %w", r.ID, err) // an engine says which one by itself
+	}
+	f.result.fail("%v", err)
 	if lease := f.running[r.ID].lease; lease != "" {
 		f.reports = append(f.reports, report{at: now, complete: &protocol.CompleteReport{Lease: lease, Attempt: 1, Error: err.Error()}})
 		f.running[r.ID] = running{}
