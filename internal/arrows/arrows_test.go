@@ -28,6 +28,9 @@ var arrows = []struct {
 	uses []string
 }{
 	{"cmd/routerd", []string{"internal/replay", "internal/mocker", "internal/trace", "pkg/server", "pkg/client", "pkg/roster", "pkg/embedded", "pkg/publisher", "pkg/scope", "pkg/protocol"}},
+	{"examples/router", []string{"pkg/server", "pkg/protocol"}},
+	{"examples/frontend", []string{"pkg/client", "pkg/protocol"}},
+	{"examples/worker", []string{"pkg/publisher", "pkg/protocol"}},
 	{"internal/replay", []string{"internal/mocker", "internal/trace", "pkg/server", "pkg/publisher", "pkg/client", "pkg/scope", "pkg/protocol"}},
 	{"pkg/routerdtest", []string{"internal/mocker", "pkg/server", "pkg/client", "pkg/scope", "pkg/protocol"}},
 	{"internal/mocker", []string{"pkg/publisher", "pkg/protocol"}},
