@@ -8,7 +8,17 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
 )
+
+// VerifyMain runs a package's tests, and fails if they leave a goroutine.
+//
+// One of nats.go's own does not count: a JetStream publisher that is cleaned up
+// within microseconds of its first publish leaves its listener for reconnects
+// waiting on a channel that it reads too late.
+func VerifyMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
+}
 
 // Start runs a server on a random loopback port, with its store in the test's
 // own folder, until the test ends.

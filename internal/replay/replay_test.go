@@ -13,16 +13,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/routerd/routerd/internal/mocker"
+	"github.com/routerd/routerd/internal/natstest"
 	"github.com/routerd/routerd/internal/replay"
 	"github.com/routerd/routerd/internal/trace"
 	"github.com/routerd/routerd/pkg/protocol"
 	"github.com/routerd/routerd/pkg/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyMain(m) }
 
 const patience = 60 * time.Second // of whatever a test waits for
 

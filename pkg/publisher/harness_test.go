@@ -9,13 +9,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/routerd/routerd/internal/natstest"
 	"github.com/routerd/routerd/pkg/protocol"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyMain(m) }
 
 const testPool = "llama-3-8b"
 

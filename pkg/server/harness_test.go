@@ -12,15 +12,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
+	"github.com/routerd/routerd/internal/natstest"
 	"github.com/routerd/routerd/pkg/client"
 	"github.com/routerd/routerd/pkg/protocol"
 	"github.com/routerd/routerd/pkg/publisher"
 	"github.com/routerd/routerd/pkg/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyMain(m) }
 
 const (
 	pool      = "llama 3/8b"

@@ -33,6 +33,10 @@ type intake struct {
 	metrics *metrics
 	log     zerolog.Logger
 
+	// reporting is held while a report is applied: of the two copies that a router
+	// gets, the one that is answered must not overtake the other.
+	reporting sync.Mutex
+
 	waiting  chan call
 	accepted atomic.Int64   // calls from their arrival until their reply is sent
 	closing  sync.WaitGroup // subscriptions that are not closed yet
@@ -190,6 +194,8 @@ func (in *intake) report(verb string, msg *nats.Msg) error {
 			in.metrics.malformedReports.Inc()
 			return err
 		}
+		in.reporting.Lock()
+		defer in.reporting.Unlock()
 		return in.api.Progress(pool, report)
 	}
 	report, err := protocol.DecodeComplete(msg.Data)
@@ -197,6 +203,8 @@ func (in *intake) report(verb string, msg *nats.Msg) error {
 		in.metrics.malformedReports.Inc()
 		return err
 	}
+	in.reporting.Lock()
+	defer in.reporting.Unlock()
 	return in.api.Complete(pool, report)
 }
 

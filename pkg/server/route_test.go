@@ -99,6 +99,25 @@ func TestLeaseCharges(t *testing.T) {
 	charged("queried", 0, 0, 0)
 }
 
+// A router gets a report twice, once to apply and once to answer. The answer must
+// not come before the effect, whichever copy is first.
+func TestAnsweredReportsAreApplied(t *testing.T) {
+	s := start(t, nil)
+	s.join(pool, "w1", nil)
+	prompt := tokens(1, 4*blockSize)
+	for range 300 {
+		reply := route(t, s, &protocol.RouteRequest{Prompt: protocol.Prompt{TokenIDs: prompt}})
+		check(t, s.client.ReportProgress(patient(t), pool, &protocol.ProgressReport{Lease: reply.Lease, OutputTokens: 1}))
+		if load := s.load(pool, "w1"); load.ActivePrefillTokens != 0 {
+			t.Fatalf("after the answer to the first token: load %+v", load)
+		}
+		check(t, s.client.ReportComplete(patient(t), pool, &protocol.CompleteReport{Lease: reply.Lease}))
+		if load := s.load(pool, "w1"); load.ActiveRequests != 0 {
+			t.Fatalf("after the answer to the completion: load %+v", load)
+		}
+	}
+}
+
 // A report with a reply subject gets one answer, whatever the lease.
 func TestReportsGetOneAnswer(t *testing.T) {
 	s := start(t, nil)
