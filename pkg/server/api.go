@@ -92,6 +92,9 @@ func (s *Server) pool(name string) (*pool, error) {
 	if p := s.pools.get(name); p != nil {
 		return p, nil
 	}
+	if s.Phase() == protocol.PhaseStopping {
+		return nil, protocol.Errorf(protocol.CodeShuttingDown, "this router has shut down: call another")
+	}
 	return nil, protocol.Errorf(protocol.CodeUnknownPool,
 		"pool %q has no worker: `routerd pools` lists those that have; a worker joins by registering in bucket %s", name, s.names.WorkersBucket())
 }

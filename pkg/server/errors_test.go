@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
 
@@ -248,5 +251,56 @@ func TestErrorEncodings(t *testing.T) {
 	}
 	if len(msg.Header) != 2 {
 		t.Errorf("headers %v", msg.Header)
+	}
+}
+
+// Whatever arrives is answered, and the router goes on.
+func TestRandomBodies(t *testing.T) {
+	s := start(t, nil)
+	s.join(pool, "w1", nil)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	var seeds [][]byte
+	for _, c := range badCalls {
+		if len(c.body) < 1000 {
+			seeds = append(seeds, []byte(c.body))
+		}
+	}
+	for _, enc := range []protocol.Encoding{protocol.EncodingJSON, protocol.EncodingMsgpack} {
+		body, err := protocol.EncodeRouteRequest(&protocol.RouteRequest{
+			RequestID: "r", Prompt: protocol.Prompt{TokenIDs: tokens(1, 40), LoRA: "a"}, Pinned: &protocol.Pin{Worker: "w1"},
+			Allowed: &[]string{"w1"}, PreferredTaints: map[string]float64{"a": 1}, Explain: true,
+		}, enc)
+		check(t, err)
+		seeds = append(seeds, body, body, body)
+	}
+	for i := range 2000 {
+		body := bytes.Clone(seeds[random.IntN(len(seeds))])
+		for range 1 + random.IntN(4) {
+			at := random.IntN(len(body) + 1)
+			switch random.IntN(4) {
+			case 0:
+				body = body[:at]
+			case 1:
+				body = slices.Insert(body, at, byte(random.IntN(256)))
+			case 2:
+				if at < len(body) {
+					body[at] = byte(random.IntN(256))
+				}
+			case 3:
+				body = append(body, body[at:]...)
+			}
+		}
+		rest := []string{"route", "overlap", "loads", "status", "lease.progress", "lease.complete"}[random.IntN(6)]
+		msg := s.call("kvr."+protocol.Escape(pool)+"."+rest, body)
+		if msg.Header.Get(protocol.HeaderErrorCode) != "" {
+			if e := failure(t, msg); e.Code == protocol.CodeInternal {
+				t.Errorf("round %d, %s %q: %v", i, rest, body, e)
+			}
+		}
+	}
+	if reply := route(t, s, &protocol.RouteRequest{Prompt: protocol.Prompt{TokenIDs: tokens(1, 40)}}); reply.Worker != "w1" {
+		t.Errorf("reply %+v", reply)
 	}
 }

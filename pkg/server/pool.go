@@ -127,6 +127,11 @@ func (s *Server) follow(ctx context.Context, p *pool) error {
 	return nil
 }
 
+// purgeDeparted removes the log of a worker that left a pool which is closed.
+func (s *Server) purgeDeparted(ctx context.Context, pool string, d subscriber.Departed) error {
+	return subscriber.PurgeDeparted(ctx, s.control, s.streamConfig(pool), d)
+}
+
 func (s *Server) streamConfig(pool string) subscriber.StreamConfig {
 	return subscriber.StreamConfig{
 		Names: s.names, Pool: pool, Bytes: int64(s.cfg.Stream.Bytes),

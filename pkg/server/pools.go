@@ -22,6 +22,7 @@ type pools struct {
 	core  *scope.Scope
 	grace time.Duration
 	make  func(*scope.Scope, *protocol.Registration) (*pool, error)
+	left  func(*pool) // takes over what a closed pool leaves undone
 	log   zerolog.Logger
 
 	mu     sync.RWMutex // guards what follows
@@ -106,6 +107,7 @@ func (ps *pools) close(p *pool) {
 	}
 	ps.mu.Unlock()
 	_ = p.scope.Close() // what failed in it has been logged
+	ps.left(p)
 	ps.log.Info().Str("pool", p.name).Msg("pool closed")
 }
 

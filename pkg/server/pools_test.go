@@ -55,6 +55,34 @@ func TestPoolIsKept(t *testing.T) {
 	}
 }
 
+// The log of a departed worker is purged once its grace period is over, also if its
+// pool has long been closed by then, and not if it has come back.
+func TestDepartedWorkersArePurged(t *testing.T) {
+	s := start(t, func(c *server.Config) { c.Roster.Grace = 2 * time.Second })
+	stays, leaves := "pool of one that returns", "pool of one that leaves"
+	for _, name := range []string{stays, leaves} {
+		w := s.join(name, "w1", nil)
+		check(t, w.leave())
+		eventually(t, "the pool to be forgotten", func() bool {
+			_, err := s.client.Loads(patient(t), name)
+			return codeOf(err) == protocol.CodeUnknownPool
+		})
+	}
+	s.join(stays, "w1", nil)
+	messages := func(name string) uint64 {
+		stream, err := s.jetStream().Stream(patient(t), s.Names().Stream(name))
+		check(t, err)
+		return stream.CachedInfo().State.Msgs
+	}
+	if n := messages(leaves); n == 0 {
+		t.Error("the log is purged before the grace period is over")
+	}
+	eventually(t, "the log of the departed worker to be purged", func() bool { return messages(leaves) == 0 })
+	if n := messages(stays); n == 0 {
+		t.Error("the log of a worker that has come back is purged")
+	}
+}
+
 // Pools that come and go leave nothing behind.
 func TestPoolCycles(t *testing.T) {
 	const cycles = 20

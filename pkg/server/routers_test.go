@@ -2,9 +2,13 @@ package server_test
 
 import (
 	"fmt"
+	"net"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/routerd/routerd/internal/natstest"
 	"github.com/routerd/routerd/pkg/protocol"
 	"github.com/routerd/routerd/pkg/publisher"
 	"github.com/routerd/routerd/pkg/server"
@@ -156,4 +160,91 @@ func TestLogIsAway(t *testing.T) {
 	})
 	_, err := js.Stream(patient(t), names.Stream(pool))
 	check(t, err)
+}
+
+// onCluster is a server on a NATS server of its own process.
+func onCluster(t *testing.T, url string) *system {
+	t.Helper()
+	return start(t, func(c *server.Config) { c.NATS = url })
+}
+
+// Of two routers one stops while calls come in: none of them fails.
+func TestStopUnderCalls(t *testing.T) {
+	nats := natstest.Start(t)
+	stays, stops := onCluster(t, nats.ClientURL()), onCluster(t, nats.ClientURL())
+	stays.join(pool, "w1", nil)
+	eventually(t, "the other router to have the worker", func() bool { return stops.row(pool, protocol.Worker{ID: "w1"}) != nil })
+
+	var group sync.WaitGroup
+	var byStopping, done atomic.Int64
+	begun, stopped := make(chan struct{}), make(chan struct{})
+	for caller := range 4 {
+		group.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stopped:
+					return
+				default:
+				}
+				reply, err := stays.client.Route(patient(t), pool, &protocol.RouteRequest{
+					RequestID: fmt.Sprint(caller, "-", i), Prompt: protocol.Prompt{TokenIDs: tokens(i, 40)},
+				})
+				if err != nil {
+					t.Errorf("call %d of caller %d: %v", i, caller, err)
+					return
+				}
+				if reply.Router == stops.Token() {
+					byStopping.Add(1)
+				}
+				if done.Add(1) == 100 {
+					close(begun)
+				}
+			}
+		})
+	}
+	await(t, "calls to be answered", begun)
+	check(t, stops.stop())
+	close(stopped)
+	group.Wait()
+	if byStopping.Load() == 0 {
+		t.Error("the router that stopped has answered no call")
+	}
+}
+
+// While NATS is away requests are routed with what is known, marked as stale; when
+// it is back everything goes on.
+func TestNATSIsAway(t *testing.T) {
+	dir := t.TempDir()
+	nats := natstest.StartIn(t, dir, -1)
+	port := nats.Addr().(*net.TCPAddr).Port
+	s := onCluster(t, nats.ClientURL())
+	w1 := s.join(pool, "w1", nil)
+	prompt := tokens(1, 64)
+	w1.holds(hashes(prompt))
+	natstest.Stop(nats)
+
+	w := protocol.Worker{ID: "w1"}
+	eventually(t, "the loss to be noticed", func() bool { return s.row(pool, w).Trust == protocol.TrustStale })
+	reply, err := s.Route(patient(t), pool, &protocol.RouteRequest{Prompt: protocol.Prompt{TokenIDs: prompt}})
+	check(t, err)
+	if reply.Overlap.Device != 4 || reply.Trust != protocol.TrustStale {
+		t.Errorf("reply %+v", reply)
+	}
+	more := hashes(tokens(2, 64))
+	blocks := make([]protocol.Block, len(more))
+	for i, seq := range protocol.SequenceHashes(nil, more) {
+		blocks[i] = protocol.Block{Sequence: seq, Hash: more[i]}
+	}
+	w1.Stored(protocol.TierDevice, true, 0, blocks) // meanwhile
+
+	natstest.StartIn(t, dir, port)
+	w1.flush()
+	eventually(t, "the rank to be exact again", func() bool {
+		row := s.row(pool, w)
+		return row.Trust == protocol.TrustExact && row.Blocks == 8 && *row.Checksum == w1.State().Checksum
+	})
+	reply = route(t, s, &protocol.RouteRequest{Prompt: protocol.Prompt{TokenIDs: tokens(2, 64)}})
+	if reply.Overlap.Device != 4 || reply.Trust != protocol.TrustExact {
+		t.Errorf("reply %+v", reply)
+	}
 }

@@ -47,6 +47,7 @@ type Server struct {
 	watcher   *roster.Watcher
 	process   *scope.Scope
 	pools     *pools
+	leftovers *leftovers
 	admin     *admin
 }
 
@@ -67,7 +68,11 @@ func New(cfg Config) (*Server, error) {
 		log: cfg.Logger.With().Str("component", "server").Logger(),
 	}
 	s.phase.Store(protocol.PhaseStarting)
-	s.pools = &pools{grace: cfg.Roster.PoolGrace, make: s.makePool, log: s.log, byName: map[string]*pool{}}
+	s.leftovers = &leftovers{present: s.present, purge: s.purgeDeparted, log: s.log}
+	s.pools = &pools{
+		grace: cfg.Roster.PoolGrace, make: s.makePool, log: s.log, byName: map[string]*pool{},
+		left: func(p *pool) { s.leftovers.add(p.name, p.log.Departed()) },
+	}
 	s.metrics = newMetrics(s)
 	return s, nil
 }
@@ -187,6 +192,7 @@ func (s *Server) serve(ctx context.Context) (err error) {
 		core.Go(func(ctx context.Context) error { return run(ctx, s.admin.run) })
 	}
 	core.Go(func(ctx context.Context) error { return run(ctx, s.watcher.Run) })
+	core.Go(s.leftovers.run)
 
 	intakeScope := s.process.Child("intake")
 	defer intakeScope.Close()
@@ -260,6 +266,11 @@ func (s *Server) unready() string {
 	default:
 		return "reading the log"
 	}
+}
+
+// present says whether a worker is in the roster.
+func (s *Server) present(pool string, w protocol.Worker) bool {
+	return slices.ContainsFunc(s.watcher.Entries(pool), func(e roster.Entry) bool { return e.Registration.Target() == w })
 }
 
 // rosterRead says whether the roster has been read once.

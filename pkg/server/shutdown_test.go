@@ -73,8 +73,8 @@ func TestShutdownEndsEverything(t *testing.T) {
 	if !s.Conn().IsClosed() || s.Phase() != protocol.PhaseStopping {
 		t.Errorf("connection closed: %v, phase %s", s.Conn().IsClosed(), s.Phase())
 	}
-	if _, err := s.Route(patient(t), pool, &protocol.RouteRequest{Prompt: protocol.Prompt{TokenIDs: []uint32{1}}}); err == nil {
-		t.Error("a server that has stopped routes")
+	if _, err := s.Route(patient(t), pool, &protocol.RouteRequest{Prompt: protocol.Prompt{TokenIDs: []uint32{1}}}); codeOf(err) != protocol.CodeShuttingDown {
+		t.Errorf("route after the end: %v, want shutting_down", err)
 	}
 	again := run(t, cfg)
 	again.awaitReady()
