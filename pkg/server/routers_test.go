@@ -247,4 +247,6 @@ func TestNATSIsAway(t *testing.T) {
 	if reply.Overlap.Device != 4 || reply.Trust != protocol.TrustExact {
 		t.Errorf("reply %+v", reply)
 	}
+	check(t, w1.leave())
+	check(t, s.stop())
 }
