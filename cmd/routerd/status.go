@@ -94,7 +94,7 @@ func countsText[K ~string](counts map[K]uint64) string {
 	var parts []string
 	for name, n := range counts {
 		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", name, n))
+			parts = append(parts, fmt.Sprintf("%s %d", string(name), n))
 		}
 	}
 	if len(parts) == 0 {

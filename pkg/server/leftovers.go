@@ -41,7 +41,6 @@ type leftover struct {
 func (l *leftovers) add(pool string, ranks []subscriber.Departed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	println("ADD", pool, len(ranks))
 	for _, d := range ranks {
 		if len(l.ranks) < maxLeftovers {
 			l.ranks = append(l.ranks, leftover{pool, d})
@@ -87,7 +86,6 @@ func (l *leftovers) bury(ctx context.Context, d leftover) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	println("BURY", d.pool, d.rank.Worker.String())
 	if err := l.purge(ctx, d.pool, d.rank); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		l.log.Warn().Err(err).Str("pool", d.pool).Stringer("worker", d.rank.Worker).Msg("log of a departed worker not purged")
 	}

@@ -62,6 +62,9 @@ func TestDepartedWorkersArePurged(t *testing.T) {
 	stays, leaves := "pool of one that returns", "pool of one that leaves"
 	for _, name := range []string{stays, leaves} {
 		w := s.join(name, "w1", nil)
+		seq, err := w.Flush(patient(t))
+		check(t, err)
+		check(t, s.WaitApplied(patient(t), name, seq))
 		check(t, w.leave())
 		eventually(t, "the pool to be forgotten", func() bool {
 			_, err := s.client.Loads(patient(t), name)

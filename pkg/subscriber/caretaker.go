@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/routerd/routerd/pkg/protocol"
 )
 
 // epochAskEvery is how often the roster bucket is asked whether it has reached an
@@ -159,45 +157,4 @@ func (s *Subscriber) becomeLive() {
 		close(s.ready)
 	}
 	s.wake()
-}
-
-// departure is a rank that has left.
-type departure struct {
-	subject string
-	log     string             // epoch of the stream it was in
-	through protocol.StreamSeq // of its messages
-	due     time.Time
-}
-
-// depart purges the subjects of ranks that have been gone for the grace period. A
-// rank that has come back is not among them; a message that came since is not
-// touched.
-func (c *caretaker) depart(ctx context.Context, now time.Time) {
-	if c.cfg.Compaction.Off || !c.contact.Load() {
-		return
-	}
-	var due []departure
-	c.mu.Lock()
-	for w, d := range c.departures {
-		if !now.Before(d.due) {
-			due = append(due, d)
-			delete(c.departures, w)
-		}
-	}
-	c.mu.Unlock()
-	if len(due) == 0 {
-		return
-	}
-	c.group.Go(func() {
-		for _, d := range due {
-			if d.through == 0 {
-				continue
-			}
-			if err := c.purgeSubject(ctx, d.log, d.subject, d.through); err != nil {
-				c.log.Warn().Err(err).Msg("cannot purge the subject of a departed worker: another router may, or `nats stream purge` does")
-				continue
-			}
-			c.stats.departures.Add(1)
-		}
-	})
 }

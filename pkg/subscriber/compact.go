@@ -168,14 +168,19 @@ func (r *rank) read(p *proof) {
 	r.written, r.compactAt = time.Time{}, time.Time{}
 }
 
-// purgeSubject removes a subject's messages up to a sequence, if the stream is
-// still the one that was read: in another the sequence means other messages.
+// purgeSubject removes a subject's messages up to a sequence.
 func (c *caretaker) purgeSubject(ctx context.Context, log, subject string, through protocol.StreamSeq) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Compaction.Timeout)
 	defer cancel()
-	stream, err := c.cfg.Publish.Stream(ctx, c.cfg.Stream.name())
+	return purgeSubject(ctx, c.cfg.Publish, c.cfg.Stream.name(), log, subject, through)
+}
+
+// purgeSubject removes a subject's messages up to a sequence, if the stream is
+// still the one that was read: in another the sequence means other messages.
+func purgeSubject(ctx context.Context, js jetstream.JetStream, name, log, subject string, through protocol.StreamSeq) error {
+	stream, err := js.Stream(ctx, name)
 	if err != nil {
-		return fmt.Errorf("inspect stream %s: %w", c.cfg.Stream.name(), err)
+		return fmt.Errorf("inspect stream %s: %w", name, err)
 	}
 	if info := stream.CachedInfo(); info.Config.Metadata[epochKey] != log || info.State.LastSeq < uint64(through) {
 		return fmt.Errorf("purge %s up to %d: the log is another one by now", subject, through)
