@@ -18,9 +18,7 @@ func (f *fold) chunk(seq protocol.StreamSeq, size int, m *protocol.EventMessage,
 // snapshot decides what becomes of a complete one: adopted where the state is
 // behind it or cannot be relied on, else compared with what was held at its event.
 func (f *fold) snapshot(s *snapshot, at protocol.StreamSeq, again bool) {
-	if f.epoch == 0 && s.covers() < f.lifeSeq {
-		// It tells of the life before the restart that has been seen since.
-		f.refuse(protocol.RefusedOldEpoch, 1, again)
+	if f.ofEarlierLife(s) {
 		return
 	}
 	// A reader that begins with this snapshot does not know what events 0 and 1
@@ -33,9 +31,26 @@ func (f *fold) snapshot(s *snapshot, at protocol.StreamSeq, again bool) {
 	}
 }
 
+// ofEarlierLife says whether a publisher without epochs may have restarted since
+// the state that a snapshot is of: the restart or a later base has been seen, or
+// shows in that a higher id lies further back in the log than the last one.
+func (f *fold) ofEarlierLife(s *snapshot) bool {
+	if f.epoch != 0 || !f.based {
+		return false
+	}
+	return s.covers() < f.lifeSeq || s.Through > f.last && s.covers() < f.lastSeq
+}
+
+// ofLaterLife says whether a publisher without epochs has restarted before the
+// state that a snapshot is of, in messages that were purged: a lower id lies
+// further on in the log.
+func (f *fold) ofLaterLife(s *snapshot) bool {
+	return f.epoch == 0 && f.based && s.Through < f.last && s.covers() > f.lastSeq
+}
+
 // adopts says whether a snapshot knows better than the state.
 func (f *fold) adopts(s *snapshot) bool {
-	if !f.based || s.Through > f.last {
+	if !f.based || s.Through > f.last || f.ofLaterLife(s) {
 		return true
 	}
 	if !f.doubt.present && f.aside.empty() {
@@ -59,7 +74,7 @@ func (f *fold) adopt(s *snapshot, at protocol.StreamSeq) {
 	if f.based && s.Through < f.last {
 		f.dropped, f.logRead = s.covers()+1, false
 	}
-	f.based, f.last, f.lastSeq = true, s.Through, s.covers()
+	f.based, f.last, f.lastSeq, f.lifeSeq = true, s.Through, s.covers(), s.covers()
 	f.aside.clear()
 	f.doubt = doubt{}
 	f.contradicted, f.proof = 0, nil
@@ -72,6 +87,9 @@ func (f *fold) adopt(s *snapshot, at protocol.StreamSeq) {
 	f.history = history{lost: true}
 	f.tail.compacted(f.tail.read, s)
 	f.held.dropThrough(f.last)
+	if f.epoch == 0 && s.Seq != 0 {
+		f.held.dropUpTo(s.covers()) // of an earlier life, whatever their ids
+	}
 	f.drain(f.lastSeq)
 	f.remember(at)
 }

@@ -50,7 +50,7 @@ func (c *collector) add(seq protocol.StreamSeq, size int, m *protocol.EventMessa
 	if h.Chunks < 1 || h.Chunks > protocol.MaxChunks || h.Chunk < 0 || h.Chunk >= h.Chunks {
 		return nil, false
 	}
-	known := c.next > 0 && c.header.ID == h.ID
+	known := c.next > 0 && sameSet(&c.header, h)
 	switch {
 	case known && h.Chunk < c.next:
 		return nil, true // a repeat
@@ -58,7 +58,7 @@ func (c *collector) add(seq protocol.StreamSeq, size int, m *protocol.EventMessa
 		*c = collector{header: *h, first: seq}
 	case !known:
 		return nil, true // of a set whose beginning was not seen
-	case h.Chunk > c.next || !sameSet(&c.header, h):
+	case h.Chunk > c.next:
 		c.forget()
 		return nil, false
 	}

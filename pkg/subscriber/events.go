@@ -46,10 +46,14 @@ func (f *fold) restarts(it *item) bool {
 	if f.epoch != 0 || it.ID > 1 {
 		return false
 	}
-	if !(f.based && f.last > it.ID) && f.held.top <= it.ID {
-		return false
+	known := f.opening[it.ID]
+	switch {
+	case f.based && f.last == it.ID:
+		return known != 0 && known != contentSum(&it.Event)
+	case f.based && f.last > it.ID, f.held.top > it.ID:
+		return known == 0 || known != contentSum(&it.Event)
 	}
-	return f.opening[it.ID] == 0 || f.opening[it.ID] != contentSum(&it.Event)
+	return false
 }
 
 // startAt takes the events of a publisher without epochs as they come: what it

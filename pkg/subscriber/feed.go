@@ -14,8 +14,9 @@ import (
 // feed is the stretch of reading with one consumer.
 type feed struct {
 	*reader
-	ctx    context.Context // of this stretch: ends the wait for a full lane
-	failed chan error
+	ctx     context.Context // of this stretch: ends the wait for a full lane
+	failed  chan error
+	drained chan struct{} // the server says that nothing is left
 
 	mu   sync.Mutex // held while a message is handled, so that stop can wait for it
 	last uint64     // consumer sequence of the last message
@@ -69,11 +70,64 @@ func (f *feed) take(msg jetstream.Msg) error {
 	if err := f.hand(seq, msg); err != nil {
 		return err
 	}
-	if f.toEnd && (meta.NumPending == 0 || seq >= f.target) {
-		f.toEnd = false
-		f.reached(f.target)
+	if f.toEnd {
+		switch {
+		case seq >= f.end:
+			f.reached()
+		case meta.NumPending == 0:
+			select {
+			case f.drained <- struct{}{}:
+			default:
+			}
+		}
 	}
 	return nil
+}
+
+// checkEnd asks the stream whether anything is left to be read, where what is known
+// of it says so and nothing comes: the last messages may have been purged.
+func (f *feed) checkEnd(ctx context.Context) error {
+	position, behind := f.lag()
+	if !behind {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	next, end, err := f.nextMessage(ctx, position+1)
+	if err != nil {
+		return err
+	}
+	if !f.mu.TryLock() {
+		return nil // a message is being handled after all
+	}
+	defer f.mu.Unlock()
+	if now, _ := f.lagLocked(); now != position || f.over {
+		return nil
+	}
+	if f.toEnd && (next == 0 || next > f.end) {
+		f.reached()
+	}
+	if next == 0 {
+		f.known.Store(uint64(end)) // what was heard of beyond it is not there
+		f.passOver(end)
+	}
+	return nil
+}
+
+// lag is the reader's position, and whether anything is thought to lie behind it.
+func (f *feed) lag() (protocol.StreamSeq, bool) {
+	if !f.mu.TryLock() {
+		return 0, false
+	}
+	defer f.mu.Unlock()
+	return f.lagLocked()
+}
+
+func (f *feed) lagLocked() (protocol.StreamSeq, bool) {
+	s := f.Subscriber
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.position, f.toEnd || f.known.Load() > uint64(s.position)
 }
 
 // hand gives a message to its rank's lane, or passes over it if its rank is not in

@@ -44,7 +44,7 @@ type fold struct {
 	last    protocol.EventID   // last event applied
 	lastSeq protocol.StreamSeq // every event up to last is in a message up to this one
 	seen    protocol.StreamSeq // newest message fed
-	lifeSeq protocol.StreamSeq // message that began this life of a publisher without epochs
+	lifeSeq protocol.StreamSeq // without epochs: nothing before this is of the life that goes on
 
 	held    heldEvents
 	dropped protocol.StreamSeq // first message with an event that was not kept; 0: none

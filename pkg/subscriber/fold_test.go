@@ -280,6 +280,8 @@ func TestFoldByRule(t *testing.T) {
 			want{last: 2, holds: []uint64{7, 8}}},
 		{"a restart at 0", 0, func(b *bench) { b.at(0, put(1, 1), put(2, 2)); b.at(0, put(0, 7)) },
 			want{holds: []uint64{7}}},
+		{"a restart right after event 1", 0, func(b *bench) { b.at(0, put(1, 1)); b.at(0, put(1, 7)); b.at(0, put(1, 7)) },
+			want{last: 1, holds: []uint64{7}, refused: refusals{dup: 1}}},
 		{"a restart mends what began anywhere", 0, func(b *bench) { b.at(0, put(5, 5)); b.at(0, put(1, 1)) },
 			want{last: 1, holds: []uint64{1}}},
 		{"a repeat is no restart", 0, func(b *bench) { b.at(0, put(1, 1), put(2, 2)); b.at(0, put(1, 1), put(2, 2)) },
@@ -290,7 +292,20 @@ func TestFoldByRule(t *testing.T) {
 			b.at(0, put(1, 1), put(2, 2))
 			b.at(0, put(1, 7))
 			b.snapshot(0, protocol.SnapshotHeader{Through: 2, Seq: 1}, 1, 2)
-		}, want{last: 1, holds: []uint64{7}, refused: refusals{old: 1}}},
+		}, want{last: 1, holds: []uint64{7}}},
+		{"of which only snapshots are left", 0, func(b *bench) {
+			b.seq = 9
+			b.snapshot(0, protocol.SnapshotHeader{Through: 30, Seq: 2}, 1, 2)
+			b.at(0, put(5, 5))
+			b.snapshot(0, protocol.SnapshotHeader{Through: 4, Seq: 6}, 3, 4)
+			b.reread(b.f.next(b.now).from)
+		}, want{last: 5, holds: []uint64{3, 4, 5}, refused: refusals{dup: 1}}},
+		{"in the other order", 0, func(b *bench) {
+			b.seq = 9
+			b.snapshot(0, protocol.SnapshotHeader{Through: 4, Seq: 6}, 3, 4)
+			b.snapshot(0, protocol.SnapshotHeader{Through: 30, Seq: 2}, 1, 2)
+			b.at(0, put(5, 5))
+		}, want{last: 5, holds: []uint64{3, 4, 5}}},
 		{"before the end of the log a hole waits", 0, func(b *bench) {
 			b.f.live = false
 			b.at(0, put(5, 5), put(6, 6))

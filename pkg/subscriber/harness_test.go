@@ -33,16 +33,22 @@ var w1, w2 = protocol.Worker{ID: "w1"}, protocol.Worker{ID: "w2", Rank: 3}
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
 	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
+		if !pauseFor(ctx, 2*time.Millisecond) {
 			t.Fatalf("%s: not within %v", what, patience)
 		}
+	}
+}
+
+// pauseFor waits between two looks at a condition, false if ctx has ended.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -144,7 +150,13 @@ func (r *router) await(seq protocol.StreamSeq) *router {
 
 func (r *router) awaitTrust(w protocol.Worker, want protocol.Trust) *router {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("trust %s in %v", want, w), func() bool { return r.Trust(w) == want })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for r.Trust(w) != want {
+		if !pauseFor(ctx, 2*time.Millisecond) {
+			r.t.Fatalf("trust in %v is %s, not %s, within %v: %s", w, r.Trust(w), want, patience, r.Describe(w))
+		}
+	}
 	return r
 }
 
@@ -293,6 +305,32 @@ func (e *engine) snapshot(id string, n int) []*protocol.EventMessage {
 func (e *engine) check(r *router) {
 	e.t.Helper()
 	if got := r.index.State(e.w); got != e.state() {
-		e.t.Errorf("%v: index holds %+v, engine %+v; %+v", e.w, got, e.state(), r.row(e.w))
+		e.t.Errorf("%v: index holds %+v, engine %+v; %+v; %s; %+v", e.w, got, e.state(), r.row(e.w), r.Describe(e.w), r.Stats())
+	}
+}
+
+// dump logs what is left on the subject.
+func (e *engine) dump() {
+	stream, err := e.js.Stream(context.Background(), protocol.Names{}.Stream(pool))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for seq := uint64(1); ; seq++ {
+		msg, err := stream.GetMsg(context.Background(), seq, jetstream.WithGetMsgSubject(e.subject))
+		if err != nil {
+			return
+		}
+		seq = msg.Sequence
+		m, err := protocol.DecodeEventMessage(msg.Data, e.w.Rank)
+		switch {
+		case err != nil:
+			e.t.Logf("%v %d: %v", e.w, seq, err)
+		case m.Snapshot != nil:
+			e.t.Logf("%v %d: epoch %d, snapshot %+v", e.w, seq, m.Epoch, *m.Snapshot)
+		default:
+			for i := range m.Events {
+				e.t.Logf("%v %d: epoch %d, event %d, kind %d, %d stored, %d removed", e.w, seq, m.Epoch, m.Events[i].ID, m.Events[i].Kind, len(m.Events[i].Blocks), len(m.Events[i].Removed))
+			}
+		}
 	}
 }

@@ -85,4 +85,13 @@ func (h *heldEvents) dropThrough(id protocol.EventID) {
 	}
 }
 
+// dropUpTo forgets the events of messages up to a stream sequence.
+func (h *heldEvents) dropUpTo(seq protocol.StreamSeq) {
+	for id, it := range h.items {
+		if it.seq <= seq {
+			h.take(id)
+		}
+	}
+}
+
 func (h *heldEvents) clear() { *h = heldEvents{} }

@@ -98,6 +98,9 @@ func TestAnyInterleaving(t *testing.T) {
 		}
 		fresh.stop()
 		if t.Failed() {
+			for _, l := range lives {
+				l.dump()
+			}
 			t.FailNow()
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 const (
 	requestTimeout    = time.Second      // of one call of the JetStream API
+	idleCheck         = time.Second      // after which a silent log is asked whether its end has been reached
 	inactiveThreshold = 45 * time.Second // after which the server drops an unread consumer
 	minRetry          = 50 * time.Millisecond
 	maxSubjects       = 1 << 16 // subjects whose worker is remembered
@@ -35,8 +36,8 @@ type reader struct {
 	seed        maphash.Seed
 	subjects    map[string]protocol.Worker
 
-	target  protocol.StreamSeq // end of the log as of the start
-	toEnd   bool               // the target has not been handed on yet
+	end     protocol.StreamSeq // of the log as of the start
+	toEnd   bool               // it has not been read up to there yet
 	waiting context.CancelFunc // ends the wait for the target to be applied
 	group   sync.WaitGroup
 }
@@ -89,7 +90,7 @@ func (r *reader) read(ctx context.Context) error {
 	r.contact.Store(true)
 	defer discard(ctx, consumer, r.cfg.JetStream, r.cfg.Stream.name())
 
-	feed := &feed{reader: r, failed: make(chan error, 1)}
+	feed := &feed{reader: r, failed: make(chan error, 1), drained: make(chan struct{}, 1)}
 	var cancel context.CancelFunc
 	feed.ctx, cancel = context.WithCancel(ctx)
 	defer cancel()
@@ -103,19 +104,41 @@ func (r *reader) read(ctx context.Context) error {
 	}
 	defer feed.stop(cancel, consuming)
 
-	select {
-	case <-ctx.Done():
-		return nil
-	case err = <-feed.failed:
-	case <-status:
-		err = errReconnected
-	case <-consuming.Closed():
-		err = errEnded
-	}
+	err = r.watch(ctx, feed, status, consuming.Closed())
 	if !conn.IsConnected() {
 		r.contact.Store(false)
 	}
 	return err
+}
+
+// watch waits until a stretch of reading is to be ended. While nothing comes it
+// checks against the stream whether that is because its end has been reached.
+func (r *reader) watch(ctx context.Context, f *feed, status <-chan nats.Status, closed <-chan struct{}) error {
+	ticker := time.NewTicker(idleCheck)
+	defer ticker.Stop()
+	before := uint64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-f.failed:
+			return err
+		case <-status:
+			return errReconnected
+		case <-closed:
+			return errEnded
+		case <-f.drained:
+			before = r.stats.read.Load()
+		case <-ticker.C:
+		}
+		if read := r.stats.read.Load(); read != before {
+			before = read
+			continue
+		}
+		if err := f.checkEnd(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // open compares the stream with the one read so far and makes a consumer of what
@@ -155,8 +178,14 @@ func (r *reader) open(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create consumer of the log: %w", err)
 	}
-	if consumer.CachedInfo().NumPending == 0 {
-		r.reached(end) // nothing is left of what lies before it
+	if r.toEnd {
+		next, _, err := r.nextMessage(call, r.position+1)
+		if err != nil {
+			return nil, err
+		}
+		if next == 0 || next > r.end {
+			r.reached()
+		}
 	}
 	return consumer, nil
 }
@@ -183,32 +212,82 @@ func (r *reader) startOver(ctx context.Context) error {
 
 // heard notes a stream sequence that exists.
 func (r *reader) heard(seq protocol.StreamSeq) {
-	if uint64(seq) > r.known.Load() {
-		r.known.Store(uint64(seq))
+	for known := r.known.Load(); uint64(seq) > known; known = r.known.Load() {
+		if r.known.CompareAndSwap(known, uint64(seq)) {
+			return
+		}
 	}
 }
 
-// awaitEnd makes the subscriber caught up once the log has been applied up to seq.
+// awaitEnd makes the subscriber caught up once the log has been applied up to seq,
+// and then up to its end as of that time: what was purged on the way there is covered
+// by a snapshot that may lie behind seq.
 func (r *reader) awaitEnd(ctx context.Context, seq protocol.StreamSeq) {
 	if r.waiting != nil {
 		r.waiting()
 	}
 	ctx, r.waiting = context.WithCancel(ctx)
-	r.target, r.toEnd = seq, true
+	r.end, r.toEnd = seq, true
 	r.group.Go(func() {
+		if r.window.wait(ctx, nil, seq) != nil {
+			return
+		}
+		for {
+			usage, err := r.lookAtEnd(ctx)
+			if err == nil {
+				r.heard(usage.LastSeq)
+				seq = usage.LastSeq
+				break
+			}
+			if !pause(ctx, r.cfg.Retry) {
+				return
+			}
+		}
 		if r.window.wait(ctx, nil, seq) == nil && ctx.Err() == nil {
 			r.becomeLive()
 		}
 	})
 }
 
-// reached says that no message up to seq is left to be read, though the last of
-// them may have been purged and were never seen.
-func (r *reader) reached(seq protocol.StreamSeq) {
+func (r *reader) lookAtEnd(ctx context.Context) (Usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return StreamUsage(ctx, r.cfg.JetStream, r.cfg.Stream.Names, r.cfg.Stream.Pool)
+}
+
+// reached says that no message up to the awaited end is left to be read, though the
+// last of them may have been purged and were never seen.
+func (r *reader) reached() {
+	r.toEnd = false
+	r.passOver(r.end)
+}
+
+// passOver says that no message up to seq is left to be read.
+func (r *reader) passOver(seq protocol.StreamSeq) {
 	r.mu.Lock()
 	r.position = max(r.position, seq)
 	r.mu.Unlock()
 	r.window.pass(seq)
+}
+
+// nextMessage is the sequence of the first message that is there from seq on, 0 if
+// there is none, and the stream's last sequence before that was asked. The count of pending messages that a consumer gives is not exact
+// right after messages were stored, so it decides nothing.
+func (r *reader) nextMessage(ctx context.Context, seq protocol.StreamSeq) (next, end protocol.StreamSeq, err error) {
+	name := r.cfg.Stream.name()
+	stream, err := r.cfg.JetStream.Stream(ctx, name)
+	if err != nil {
+		return 0, 0, fmt.Errorf("inspect stream %s: %w", name, err)
+	}
+	end = protocol.StreamSeq(stream.CachedInfo().State.LastSeq)
+	msg, err := stream.GetMsg(ctx, uint64(seq), jetstream.WithGetMsgSubject(r.cfg.Stream.Names.PoolEvents(r.cfg.Stream.Pool)))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, end, nil
+	case err != nil:
+		return 0, 0, fmt.Errorf("find the message from %d on: %w", seq, err)
+	}
+	return protocol.StreamSeq(msg.Sequence), end, nil
 }
 
 // discard removes a consumer that is no longer needed, if the server can be

@@ -58,50 +58,75 @@ func (c *caretaker) readSpan(ctx context.Context, r *rank, part span) bool {
 	}
 }
 
-// tryReadSpan reads with a consumer of its own, filtered to the subject.
+// tryReadSpan reads in bulk, then asks for the next message until there is none: the
+// server's count of pending messages is not exact right after they were stored.
 func (c *caretaker) tryReadSpan(ctx context.Context, r *rank, part span) error {
-	if part.from > part.through {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, 12*rereadTimeout)
 	defer cancel()
-	consumer, err := c.cfg.JetStream.CreateConsumer(ctx, c.cfg.Stream.name(), jetstream.ConsumerConfig{
-		FilterSubject:     r.subject,
+	stream, err := c.cfg.JetStream.Stream(ctx, c.cfg.Stream.name())
+	if err != nil {
+		return fmt.Errorf("inspect stream %s: %w", c.cfg.Stream.name(), err)
+	}
+	next := max(part.from, 1)
+	feed := func(seq protocol.StreamSeq, body []byte) (bool, error) {
+		if seq > part.through {
+			next = seq
+			return false, nil
+		}
+		if !r.refeed(part, decode(r.w, seq, body)) {
+			return false, errSuperseded
+		}
+		next = seq + 1
+		return true, nil
+	}
+	for next <= part.through {
+		if err := c.readBulk(ctx, stream, r.subject, next, feed); err != nil {
+			return err
+		}
+		if next > part.through {
+			return nil
+		}
+		msg, err := stream.GetMsg(ctx, uint64(next), jetstream.WithGetMsgSubject(r.subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read message %d of %s: %w", next, r.subject, err)
+		}
+		if _, err := feed(protocol.StreamSeq(msg.Sequence), msg.Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readBulk reads with a consumer of its own, filtered to the subject, what the
+// server says is pending.
+func (c *caretaker) readBulk(ctx context.Context, stream jetstream.Stream, subject string, from protocol.StreamSeq,
+	feed func(protocol.StreamSeq, []byte) (more bool, err error)) error {
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		FilterSubject:     subject,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       max(uint64(part.from), 1),
+		OptStartSeq:       uint64(from),
 		AckPolicy:         jetstream.AckNonePolicy,
 		MemoryStorage:     true,
 		Replicas:          1,
 		InactiveThreshold: inactiveThreshold,
 	})
 	if err != nil {
-		return fmt.Errorf("create consumer of %s: %w", r.subject, err)
+		return fmt.Errorf("create consumer of %s: %w", subject, err)
 	}
 	defer discard(ctx, consumer, c.cfg.JetStream, c.cfg.Stream.name())
 
-	feed := func(seq protocol.StreamSeq, body []byte) (bool, error) {
-		if seq > part.through {
-			return false, nil
-		}
-		if !r.refeed(part, decode(r.w, seq, body)) {
-			return false, errSuperseded
-		}
-		return seq < part.through, nil
-	}
 	var last uint64 // consumer sequence
 	pending := consumer.CachedInfo().NumPending
 	for pending > 0 {
 		before := last
 		if last, pending, err = fetch(ctx, consumer, pending, last, feed); err != nil {
-			return fmt.Errorf("read %s again: %w", r.subject, err)
+			return fmt.Errorf("read %s again: %w", subject, err)
 		}
-		if last == before && pending > 0 {
-			// What was pending has been purged meanwhile, or the server is slow.
-			info, err := consumer.Info(ctx)
-			if err != nil {
-				return fmt.Errorf("inspect consumer of %s: %w", r.subject, err)
-			}
-			pending = info.NumPending
+		if last == before {
+			return nil // what was pending has been purged meanwhile
 		}
 	}
 	return nil
@@ -130,5 +155,8 @@ func fetch(ctx context.Context, consumer jetstream.Consumer, pending, last uint6
 			return last, 0, err
 		}
 	}
-	return last, pending, batch.Error()
+	if err := batch.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return last, pending, err
+	}
+	return last, pending, nil
 }
