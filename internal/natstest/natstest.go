@@ -48,6 +48,12 @@ func StartIn(t testing.TB, dir string, port int) *server.Server {
 
 // Stop ends a server and waits for it; stopping it again does nothing.
 func Stop(srv *server.Server) {
+	// A stream that is made during the shutdown would keep its goroutines.
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if info, err := srv.Jsz(nil); err != nil || info.API.Inflight == 0 {
+			break
+		}
+	}
 	srv.Shutdown()
 	srv.WaitForShutdown()
 }

@@ -276,9 +276,27 @@ func drain(ctx context.Context, conns []*nats.Conn) error {
 	return cut
 }
 
+// settleLimit bounds the wait for calls of JetStream's API at a shutdown.
+const settleLimit = 2 * time.Second
+
 func stop(srv *server.Server) {
+	settle(srv)
 	srv.Shutdown()
 	srv.WaitForShutdown()
+}
+
+// settle waits until the server has done what was asked of JetStream, whether or
+// not somebody still waits for the answer: a stream made while it shuts down would
+// keep its goroutines and files.
+func settle(srv *server.Server) {
+	deadline := time.Now().Add(settleLimit)
+	for time.Now().Before(deadline) {
+		info, err := srv.Jsz(nil)
+		if err != nil || info.API.Inflight == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // cause is the system's own error inside err where there is one: "address
