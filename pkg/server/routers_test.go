@@ -243,7 +243,10 @@ func TestNATSIsAway(t *testing.T) {
 		row := s.row(pool, w)
 		return row.Trust == protocol.TrustExact && row.Blocks == 8 && *row.Checksum == w1.State().Checksum
 	})
-	reply = route(t, s, &protocol.RouteRequest{Prompt: protocol.Prompt{TokenIDs: tokens(2, 64)}})
+	eventually(t, "calls to be answered", func() bool {
+		reply, err = s.client.Route(patient(t), pool, &protocol.RouteRequest{Prompt: protocol.Prompt{TokenIDs: tokens(2, 64)}})
+		return err == nil
+	})
 	if reply.Overlap.Device != 4 || reply.Trust != protocol.TrustExact {
 		t.Errorf("reply %+v", reply)
 	}

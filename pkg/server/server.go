@@ -217,7 +217,7 @@ func (s *Server) connectRoster() (err error) {
 	}
 	s.watcher, err = roster.New(roster.Config{
 		JetStream: s.control, Names: s.names, TTL: s.cfg.Roster.TTL, Replicas: s.cfg.Stream.Replicas,
-		Router: s.token, Handler: s.pools, Log: s.cfg.Logger.With().Str("component", "roster").Logger(),
+		Router: s.token, Handler: s.pools, Log: s.cfg.Logger,
 	})
 	return err
 }
