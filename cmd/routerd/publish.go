@@ -195,7 +195,7 @@ func (w *rawWorker) number(line []byte) (json.RawMessage, error) {
 	if raw, ok := event["id"]; ok {
 		var id protocol.EventID
 		if json.Unmarshal(raw, &id) == nil { // a wrong id is the router's to refuse
-			w.registration.LastID = id
+			w.registration.LastID = max(w.registration.LastID, id)
 		}
 		return json.RawMessage(line), nil
 	}

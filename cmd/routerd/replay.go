@@ -28,8 +28,11 @@ type replayCommand struct {
 	Requests  int               `default:"0" help:"Replay the first N requests only." placeholder:"N"`
 	Seed      uint64            `default:"1" help:"Seed of tie breaks; 0 is random (${default})."`
 	EventLag  time.Duration     `default:"0s" help:"Simulated time until KV events reach the log (${default})."`
-	NATS      string            `name:"nats" env:"ROUTERD_NATS" help:"NATS servers of a running router to use, with its policy and the machine's clock."`
+	NATS      string            `name:"nats" help:"NATS servers of a running router to use, with its policy and the machine's clock, instead of one for this replay." placeholder:"URL"`
 	Creds     string            `name:"nats-creds" env:"ROUTERD_NATS_CREDS" help:"NATS credentials file." placeholder:"FILE"`
+	TLSCA     string            `name:"nats-tls-ca" env:"ROUTERD_NATS_TLS_CA" help:"PEM file of the authority that signed the servers' certificate." placeholder:"FILE"`
+	TLSCert   string            `name:"nats-tls-cert" env:"ROUTERD_NATS_TLS_CERT" help:"PEM file of the client certificate." placeholder:"FILE"`
+	TLSKey    string            `name:"nats-tls-key" env:"ROUTERD_NATS_TLS_KEY" help:"PEM file of the client certificate's key." placeholder:"FILE"`
 	Prefix    string            `env:"ROUTERD_PREFIX" default:"kvr" help:"Prefix of the running router."`
 	JSON      bool              `name:"json" help:"Print the report as JSON."`
 }
@@ -51,7 +54,7 @@ func (c *replayCommand) Run(a *app) error {
 		if options.Names, err = protocol.NewNames(c.Prefix); err != nil {
 			return usageError{err}
 		}
-		target := connection{NATS: c.NATS, Creds: c.Creds}
+		target := connection{NATS: c.NATS, Creds: c.Creds, TLSCA: c.TLSCA, TLSCert: c.TLSCert, TLSKey: c.TLSKey}
 		options.Connect = func() (*nats.Conn, error) { return target.dial() }
 	}
 	bar := newProgressBar(a.stderr, len(requests))

@@ -99,7 +99,8 @@ func dialError(urls string, err error) error {
 	case errors.As(err, &unverified), errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted):
 		return fmt.Errorf("cannot agree on TLS with NATS at %s: %w: check --nats-tls-ca, --nats-tls-cert and --nats-tls-key", where, err)
 	}
-	const advice = "start it, or leave --nats empty for the embedded server"
+	const advice = "start it, or check --nats, and --nats-tls-cert and --nats-tls-key if it demands a client certificate; " +
+		"`routerd serve` without --nats runs a server of its own"
 	if errors.Is(err, nats.ErrNoServers) { // adds nothing
 		return fmt.Errorf("cannot reach NATS at %s: %s", where, advice)
 	}

@@ -51,7 +51,8 @@ func TestUnreachable(t *testing.T) {
 	address := listener.Addr().String()
 	listener.Close()
 	_, err = Dial(DialConfig{URLs: "nats://u:secret@" + address})
-	want := "cannot reach NATS at nats://***@" + address + ": start it, or leave --nats empty for the embedded server"
+	want := "cannot reach NATS at nats://***@" + address + ": start it, or check --nats, and --nats-tls-cert and --nats-tls-key if it demands a client certificate; " +
+		"`routerd serve` without --nats runs a server of its own"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

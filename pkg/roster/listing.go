@@ -49,7 +49,7 @@ func (l *listing) run(ctx context.Context, ready <-chan struct{}) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for failed := false; ; {
+	for failures := 0; ; {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -58,11 +58,13 @@ func (l *listing) run(ctx context.Context, ready <-chan struct{}) {
 		err := l.write(ctx, false)
 		switch {
 		case err == nil:
-			failed = false
+			failures = 0
 			timer.Reset(l.ttl / 3)
 			continue
-		case ctx.Err() == nil && !failed:
-			failed = true
+		case ctx.Err() != nil:
+			return
+		}
+		if failures++; failures == 2 { // at first the bucket may not have been made yet
 			l.log.Warn().Err(err).Msg("router cannot list itself, trying again")
 		}
 		timer.Reset(listingRetry)

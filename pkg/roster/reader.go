@@ -85,8 +85,8 @@ func (r *reader) run(ctx context.Context) {
 		if began {
 			r.send(ctx, update{source: r.source, kind: kindLost})
 			wait = retryMin
-		}
-		if !r.warned {
+			r.log.Info().Err(err).Str("bucket", r.spec.bucket).Msg("reading the roster bucket again")
+		} else if !r.warned {
 			r.log.Warn().Err(err).Str("bucket", r.spec.bucket).Msg("roster bucket cannot be followed, trying again")
 			r.warned = true
 		}
