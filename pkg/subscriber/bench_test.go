@@ -8,6 +8,7 @@ import (
 
 	"github.com/routerd/routerd/internal/natstest"
 	"github.com/routerd/routerd/pkg/protocol"
+	"github.com/routerd/routerd/pkg/subscriber"
 )
 
 // BenchmarkPublishToApplied is what a decision waits for: from the
@@ -48,5 +49,34 @@ func BenchmarkRead(b *testing.B) {
 		r.enroll(w1, 42)
 		r.awaitReady()
 		r.stop()
+	}
+}
+
+// BenchmarkCompaction is a rank of 65,536 blocks that is written as a snapshot, read
+// back, found right and purged.
+func BenchmarkCompaction(b *testing.B) {
+	srv := natstest.Start(b)
+	r := start(b, srv, func(c *subscriber.Config) {
+		c.Compaction = subscriber.Compaction{Messages: 1, Bytes: 1, Jitter: 1}
+	})
+	r.enroll(w1, 42)
+	r.awaitReady()
+	e := newEngine(b, natstest.Connect(b, srv), w1, 42)
+	for range 8 {
+		parent := e.blocks(64)
+		e.send(&protocol.EventMessage{Events: []protocol.Event{stored(e.nextID(), parent...)}})
+		for range 127 {
+			next := stored(e.nextID(), e.blocks(64)...)
+			next.Root, next.Parent = false, parent[63].Sequence
+			parent = next.Blocks
+			e.send(&protocol.EventMessage{Events: []protocol.Event{next}})
+		}
+	}
+	r.await(e.seq)
+	for b.Loop() {
+		made := r.Stats().Purges
+		e.send(&protocol.EventMessage{Events: []protocol.Event{stored(e.nextID(), e.blocks(1)...)}})
+		e.send(&protocol.EventMessage{Events: []protocol.Event{stored(e.nextID(), e.blocks(1)...)}})
+		eventually(b, "it is compacted", func() bool { return r.Stats().Purges > made })
 	}
 }

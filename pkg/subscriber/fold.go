@@ -7,7 +7,7 @@ import (
 	"github.com/routerd/routerd/pkg/protocol"
 )
 
-// limits bound what one rank may make its fold remember.
+// What one rank may make its fold remember.
 const (
 	maxHeldEvents  = 1024
 	maxHeldBlocks  = 1 << 18

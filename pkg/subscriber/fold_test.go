@@ -25,10 +25,8 @@ type bench struct {
 }
 
 type logged struct {
-	seq  protocol.StreamSeq
-	m    *protocol.EventMessage
-	err  error
-	gone bool // not in the log: the reader never sees it
+	seq protocol.StreamSeq
+	m   *protocol.EventMessage
 }
 
 func newBench(t *testing.T, epoch protocol.Epoch) *bench {
@@ -79,7 +77,7 @@ func (b *bench) reread(from protocol.StreamSeq) {
 	b.f.rereading()
 	for _, l := range b.log {
 		if l.seq >= from {
-			b.f.message(l.seq, 100, l.m, l.err)
+			b.f.message(l.seq, 100, l.m, nil)
 		}
 	}
 }

@@ -211,7 +211,7 @@ func (e *engine) raw(body []byte) protocol.StreamSeq {
 	var err error
 	for {
 		ack, err = e.js.Publish(ctx, e.subject, body)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, nats.ErrTimeout) {
+		if err == nil || !mayPass(err) || !pauseFor(ctx, 5*time.Millisecond) {
 			break
 		}
 	}
@@ -220,6 +220,15 @@ func (e *engine) raw(body []byte) protocol.StreamSeq {
 	}
 	e.seq = protocol.StreamSeq(ack.Sequence)
 	return e.seq
+}
+
+// mayPass says whether the same publish may succeed later: the server is away, or
+// the stream is full.
+func mayPass(err error) bool {
+	var api *jetstream.APIError
+	const maximumBytes = 10077
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrTimeout) ||
+		errors.As(err, &api) && api.ErrorCode == maximumBytes
 }
 
 func (e *engine) json(format string, args ...any) protocol.StreamSeq {
