@@ -41,11 +41,11 @@ func options(t *testing.T, n int, policies ...protocol.Policy) replay.Options {
 }
 
 // sessions are conversations that take turns, each turn with all that was said
-// before: 12 of 20 turns, ever a second apart.
+// before: 9 of 12 turns, ever a second apart.
 func sessions() []trace.Request {
 	var requests []trace.Request
-	for turn := range 20 {
-		for session := range 12 {
+	for turn := range 12 {
+		for session := range 9 {
 			r := trace.Request{
 				Timestamp: time.Duration(len(requests)) * time.Second, InputLength: (turn + 1) * trace.TokensPerID, OutputLength: 50,
 			}
@@ -95,7 +95,7 @@ func simulated(r replay.Result) replay.Result {
 // Under round-robin the router adds nothing to the simulation, and takes nothing
 // away: all figures are those of the fleet alone.
 func TestRoundRobinIsTheSimulation(t *testing.T) {
-	o := options(t, 200, protocol.PolicyRoundRobin)
+	o := options(t, 80, protocol.PolicyRoundRobin)
 	report := mustRun(t, o)
 	if !report.OK || len(report.Policies) != 1 {
 		t.Fatalf("report %+v", report)
@@ -121,7 +121,7 @@ func TestRoundRobinIsTheSimulation(t *testing.T) {
 	s := fleet.Summary()
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	want := replay.Result{
-		Policy: protocol.PolicyRoundRobin, Requests: 200,
+		Policy: protocol.PolicyRoundRobin, Requests: 80,
 		PromptTokens: s.PromptTokens, ReusedTokens: s.ReusedTokens, Reuse: s.Reuse(),
 		TTFT:      replay.Times{Mean: ms(s.TTFT.Mean), P50: ms(s.TTFT.P50), P90: ms(s.TTFT.P90), P99: ms(s.TTFT.P99)},
 		EndToEnd:  replay.MeanP99{Mean: ms(s.EndToEnd.Mean), P99: ms(s.EndToEnd.P99)},
