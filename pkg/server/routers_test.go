@@ -162,6 +162,39 @@ func TestLogIsAway(t *testing.T) {
 	check(t, err)
 }
 
+// A message that the log has lost is made good by the worker, for every router.
+func TestHoleIsRepaired(t *testing.T) {
+	one := start(t, listening)
+	w1 := one.join(pool, "w1", nil)
+	for i := range 3 {
+		w1.holds(hashes(tokens(i, 64)))
+	}
+	stream, err := one.jetStream().Stream(patient(t), names.Stream(pool))
+	check(t, err)
+	last, err := w1.Flush(patient(t))
+	check(t, err)
+	check(t, stream.DeleteMsg(patient(t), uint64(last)-1))
+
+	for range 2 {
+		two := start(t, func(c *server.Config) { c.NATS = one.ClientURL() })
+		w := protocol.Worker{ID: "w1"}
+		eventually(t, "the hole to be repaired", func() bool {
+			row := two.row(pool, w)
+			return row != nil && row.Trust == protocol.TrustExact && row.LastID == 3
+		})
+		if row := two.row(pool, w); row.Blocks != 12 || *row.Checksum != w1.State().Checksum {
+			t.Errorf("row %+v, want %+v", row, w1.State())
+		}
+		check(t, two.stop())
+	}
+	if queries := w1.Stats().Queries; queries != 1 {
+		t.Errorf("the worker was asked %d times: its answer is in the log", queries)
+	}
+	if row := one.row(pool, protocol.Worker{ID: "w1"}); row.Trust != protocol.TrustExact || row.Blocks != 12 {
+		t.Errorf("the router that had everything: %+v", row)
+	}
+}
+
 // onCluster is a server on a NATS server of its own process.
 func onCluster(t *testing.T, url string) *system {
 	t.Helper()
