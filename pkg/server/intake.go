@@ -19,9 +19,12 @@ import (
 // queueGroup is the group in which the routers of a prefix share calls.
 const queueGroup = "routerd"
 
-// maxWaiting bounds the calls that have arrived and wait for a worker of this
-// process; a call beyond it is answered with overloaded.
-const maxWaiting = 4096
+// Bounds of the calls that have arrived and wait for a worker of this process, or
+// are being answered; one beyond them is answered with overloaded.
+const (
+	maxWaiting      = 4096
+	maxWaitingBytes = 64 << 20
+)
 
 // intake takes calls and lease reports from NATS. Its subscriptions cover every
 // pool, so that a call for a pool that nobody serves gets an answer too.
@@ -39,6 +42,7 @@ type intake struct {
 
 	waiting  chan call
 	accepted atomic.Int64   // calls from their arrival until their reply is sent
+	bytes    atomic.Int64   // of their bodies
 	closing  sync.WaitGroup // subscriptions that are not closed yet
 	workers  sync.WaitGroup
 	drained  sync.WaitGroup // what close has begun
@@ -65,7 +69,7 @@ func (in *intake) open(ctx context.Context) error {
 		in.workers.Go(func() {
 			for c := range in.waiting {
 				in.answer(ctx, c)
-				in.accepted.Add(-1)
+				in.finish(c.msg)
 			}
 		})
 	}
@@ -122,15 +126,31 @@ func (in *intake) enqueue(verb string) nats.MsgHandler {
 			in.reply(msg, nil, protocol.Errorf(protocol.CodeInvalidName, "pool: %v", err))
 			return
 		}
-		in.accepted.Add(1)
-		select {
-		case in.waiting <- call{msg, verb, pool, time.Now()}:
-		default:
-			in.accepted.Add(-1)
+		if !in.accept(call{msg, verb, pool, time.Now()}) {
 			in.metrics.overflow.Inc()
-			in.reply(msg, nil, protocol.Errorf(protocol.CodeOverloaded, "%d calls are waiting for this router: try again, or start another router", maxWaiting))
+			in.reply(msg, nil, protocol.Errorf(protocol.CodeOverloaded,
+				"too many calls are waiting for this router (%d, %d bytes): try again, or start another router", in.accepted.Load(), in.bytes.Load()))
 		}
 	}
+}
+
+// accept lets a call wait for a worker, if there is room.
+func (in *intake) accept(c call) bool {
+	in.accepted.Add(1)
+	if in.bytes.Add(int64(len(c.msg.Data))) <= maxWaitingBytes {
+		select {
+		case in.waiting <- c:
+			return true
+		default:
+		}
+	}
+	in.finish(c.msg)
+	return false
+}
+
+func (in *intake) finish(msg *nats.Msg) {
+	in.bytes.Add(-int64(len(msg.Data)))
+	in.accepted.Add(-1)
 }
 
 // answer handles one call and sends its reply.
@@ -221,15 +241,20 @@ func (in *intake) reply(msg *nats.Msg, body any, err error) bool {
 		answer.Header.Set(protocol.HeaderError, headerText(failure.Message))
 		body = protocol.ErrorReply{Error: failure}
 	}
-	data, err := protocol.Marshal(body, protocol.DetectEncoding(msg.Data))
-	if err == nil {
+	data, failed := protocol.Marshal(body, protocol.DetectEncoding(msg.Data))
+	if failed == nil {
 		answer.Data = data
-		err = in.conn.PublishMsg(answer)
+		failed = in.conn.PublishMsg(answer)
 	}
-	if err != nil {
-		in.log.Warn().Err(err).Str("subject", msg.Subject).Msg("reply not sent")
+	if failed == nil {
+		return true
 	}
-	return err == nil
+	in.log.Warn().Err(failed).Str("subject", msg.Subject).Msg("reply not sent")
+	if err == nil && errors.Is(failed, nats.ErrMaxPayload) {
+		in.reply(msg, nil, protocol.Errorf(protocol.CodeInternal,
+			"the reply has %d bytes, the NATS server takes %d: raise its max_payload", len(data), in.conn.MaxPayload()))
+	}
+	return false
 }
 
 // survive turns a panic into an internal error: no request may stop a router.

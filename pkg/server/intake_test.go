@@ -100,6 +100,47 @@ func TestTooManyCalls(t *testing.T) {
 	in.wait()
 }
 
+// The calls that wait are bounded in bytes too.
+func TestTooManyBytes(t *testing.T) {
+	in, _ := newIntake(t)
+	in.waiting = make(chan call, maxWaiting) // without workers
+	large := &nats.Msg{Subject: "kvr.p.route", Data: make([]byte, 1<<20)}
+	taken := 0
+	for in.accept(call{msg: large}) {
+		taken++
+	}
+	if taken != maxWaitingBytes>>20 || in.accepted.Load() != int64(taken) {
+		t.Errorf("%d calls of 1 MiB are taken, %d counted", taken, in.accepted.Load())
+	}
+	in.finish((<-in.waiting).msg)
+	if !in.accept(call{msg: large}) || in.accept(call{msg: large}) {
+		t.Error("the room that one call gives back is not that of one call")
+	}
+}
+
+// A reply that the NATS server would not take becomes an error.
+func TestReplyTooLarge(t *testing.T) {
+	in, caller := newIntake(t)
+	replies, err := caller.SubscribeSync("replies")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := caller.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	body := map[string]string{"text": strings.Repeat("x", int(in.conn.MaxPayload()))}
+	if in.reply(&nats.Msg{Subject: "kvr.p.status", Reply: "replies", Data: []byte("{}")}, body, nil) {
+		t.Error("the reply is said to be sent")
+	}
+	msg, err := replies.NextMsg(10 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := readFailure(t, msg); e.Code != protocol.CodeInternal || !strings.Contains(e.Message, "max_payload") {
+		t.Errorf("error is %v", e)
+	}
+}
+
 // A connection that is closed early, by whom ever, does not upset the shutdown.
 func TestCloseAfterTheConnection(t *testing.T) {
 	in, _ := newIntake(t)
