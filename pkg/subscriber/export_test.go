@@ -10,6 +10,14 @@ import (
 // MessagesRead is Stats().Messages, without waiting for any rank.
 func (s *Subscriber) MessagesRead() uint64 { return s.stats.read.Load() }
 
+// Contradicted counts the snapshots that contradicted a rank's exact state.
+func (s *Subscriber) Contradicted(w protocol.Worker) uint64 {
+	r := s.rank(w)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fold.counters.mismatched
+}
+
 // Describe says what keeps a rank from being exact.
 func (s *Subscriber) Describe(w protocol.Worker) string {
 	r := s.rank(w)

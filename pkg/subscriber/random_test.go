@@ -92,7 +92,10 @@ func TestAnyInterleaving(t *testing.T) {
 		for _, r := range append(routers, fresh) {
 			r.awaitReady().await(seq)
 			for _, l := range lives {
-				r.awaitTrust(l.w, protocol.TrustExact)
+				// A router that is behind a purge holds the same a little later.
+				eventually(t, l.w.String()+" is as the engine", func() bool {
+					return r.Trust(l.w) == protocol.TrustExact && r.index.State(l.w) == l.state()
+				})
 				l.check(r)
 			}
 		}
@@ -104,9 +107,13 @@ func TestAnyInterleaving(t *testing.T) {
 			t.FailNow()
 		}
 	}
+	// Without epochs a router that comes late may take the end of one life for the
+	// beginning of the next, until a snapshot tells it otherwise.
 	for _, r := range routers {
-		if stats := r.Stats(); stats.SnapshotsWrong != 0 {
-			t.Errorf("%+v", stats)
+		for _, l := range lives {
+			if n := r.Contradicted(l.w); n > 0 && l.epoch != 0 {
+				t.Errorf("%v: %d snapshots contradicted an exact state: %s", l.w, n, r.Describe(l.w))
+			}
 		}
 	}
 	t.Logf("%+v", old.Stats())
