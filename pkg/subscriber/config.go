@@ -86,6 +86,10 @@ type Config struct {
 	Compaction Compaction
 
 	Grace time.Duration // from a worker's departure until its subject is purged; default 60 s
+	// Registered says whether a rank has a roster entry, accepted or refused. Where it
+	// is given, the subjects of ranks that have none are purged too, Grace after
+	// their last message was read: they left while no router ran.
+	Registered func(protocol.Worker) bool
 }
 
 // Compaction says when a rank's tail (what lies on its subject after its last

@@ -15,6 +15,28 @@ type departure struct {
 	log     string             // epoch of the stream it was in
 	through protocol.StreamSeq // of its messages
 	due     time.Time
+
+	// stranger says that its leaving was not seen: messages are there, and nobody
+	// in the roster whose they are.
+	stranger bool
+}
+
+// maxStrangers bounds the ranks that are remembered for messages of theirs alone.
+const maxStrangers = 1 << 16
+
+// stranger notes a message of a rank that is not in the roster. One that left while
+// no router ran is purged like any other that has departed.
+func (s *Subscriber) stranger(w protocol.Worker, subject string, seq protocol.StreamSeq) {
+	if s.cfg.Registered == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, seen := s.departures[w]
+	if seen && !d.stranger || !seen && len(s.departures) >= maxStrangers {
+		return
+	}
+	s.departures[w] = departure{subject: subject, log: s.epoch, through: seq, due: time.Now().Add(s.cfg.Grace), stranger: true}
 }
 
 // Departed is what the subscriber leaves undone when Run has returned: ranks that
@@ -54,15 +76,7 @@ func (c *caretaker) depart(ctx context.Context, now time.Time) {
 	if c.cfg.Compaction.Off || !c.contact.Load() {
 		return
 	}
-	var due []departure
-	c.mu.Lock()
-	for w, d := range c.departures {
-		if !now.Before(d.due) {
-			due = append(due, d)
-			delete(c.departures, w)
-		}
-	}
-	c.mu.Unlock()
+	due := c.dueDepartures(now)
 	if len(due) == 0 {
 		return
 	}
@@ -78,4 +92,32 @@ func (c *caretaker) depart(ctx context.Context, now time.Time) {
 			c.stats.departures.Add(1)
 		}
 	})
+}
+
+// dueDepartures takes out what is due. A stranger that is registered after all, and
+// refused, is looked at again later: it may yet be accepted.
+func (c *caretaker) dueDepartures(now time.Time) (due []departure) {
+	overdue := map[protocol.Worker]departure{}
+	c.mu.Lock()
+	for w, d := range c.departures {
+		if !now.Before(d.due) {
+			overdue[w] = d
+		}
+	}
+	c.mu.Unlock()
+	for w, d := range overdue {
+		keep := d.stranger && c.cfg.Registered(w)
+		c.mu.Lock()
+		switch current, waits := c.departures[w]; {
+		case !waits || current != d: // it has come back, or been heard of, meanwhile
+		case keep:
+			d.due = now.Add(c.cfg.Grace)
+			c.departures[w] = d
+		default:
+			delete(c.departures, w)
+			due = append(due, d)
+		}
+		c.mu.Unlock()
+	}
+	return due
 }

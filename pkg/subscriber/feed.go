@@ -140,6 +140,9 @@ func (f *feed) hand(seq protocol.StreamSeq, msg jetstream.Msg) error {
 	if !known || rank == nil {
 		f.stats.skipped.Add(1)
 		f.window.pass(seq)
+		if known {
+			f.stranger(w, msg.Subject(), seq)
+		}
 		return nil
 	}
 	number, err := f.window.add(f.ctx, seq, len(msg.Data()))
