@@ -24,9 +24,9 @@ const leftoversEvery = time.Second
 // leftovers purges the log of workers that were the last of their pool: the pool
 // is closed before their grace period is over.
 type leftovers struct {
-	present func(pool string, w protocol.Worker) bool // in the roster now
-	purge   func(ctx context.Context, pool string, d subscriber.Departed) error
-	log     zerolog.Logger
+	registered func(pool string, w protocol.Worker) bool
+	purge      func(ctx context.Context, pool string, d subscriber.Departed) error
+	log        zerolog.Logger
 
 	mu    sync.Mutex // guards what follows
 	ranks []leftover
@@ -81,7 +81,7 @@ func (l *leftovers) due(now time.Time) (due []leftover) {
 // bury purges one rank's log, unless the rank has come back: its life goes on
 // then, or another pool's router sees to the rest.
 func (l *leftovers) bury(ctx context.Context, d leftover) {
-	if l.present(d.pool, d.rank.Worker) {
+	if l.registered(d.pool, d.rank.Worker) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

@@ -100,6 +100,7 @@ func (s *Server) makePool(core *scope.Scope, reg *protocol.Registration) (*pool,
 		JetStream: s.bulk, Publish: s.control, Stream: s.streamConfig(reg.Pool), Router: s.token,
 		Sink: index, ParentNotHeld: indexer.ErrParentNotHeld, MalformedStore: indexer.ErrMalformedStore,
 		Repairer: asker, Epochs: s.watcher, Log: s.cfg.Logger, Grace: s.cfg.Roster.Grace,
+		Registered: func(w protocol.Worker) bool { return s.registered(reg.Pool, w) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make subscriber: %w", err)

@@ -68,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 		log: cfg.Logger.With().Str("component", "server").Logger(),
 	}
 	s.phase.Store(protocol.PhaseStarting)
-	s.leftovers = &leftovers{present: s.present, purge: s.purgeDeparted, log: s.log}
+	s.leftovers = &leftovers{registered: s.registered, purge: s.purgeDeparted, log: s.log}
 	s.pools = &pools{
 		grace: cfg.Roster.PoolGrace, make: s.makePool, log: s.log, byName: map[string]*pool{},
 		left: func(p *pool) { s.leftovers.add(p.name, p.log.Departed()) },
@@ -268,9 +268,10 @@ func (s *Server) unready() string {
 	}
 }
 
-// present says whether a worker is in the roster.
-func (s *Server) present(pool string, w protocol.Worker) bool {
-	return slices.ContainsFunc(s.watcher.Entries(pool), func(e roster.Entry) bool { return e.Registration.Target() == w })
+// registered says whether a worker is in the roster, accepted or refused.
+func (s *Server) registered(pool string, w protocol.Worker) bool {
+	return slices.ContainsFunc(s.watcher.Entries(pool), func(e roster.Entry) bool { return e.Registration.Target() == w }) ||
+		slices.ContainsFunc(s.watcher.Refused(pool), func(r roster.Refused) bool { return r.Worker == w })
 }
 
 // rosterRead says whether the roster has been read once.
