@@ -205,6 +205,13 @@ func newEngine(t testing.TB, conn *nats.Conn, w protocol.Worker, epoch protocol.
 // raw publishes a body as it is and returns its stream sequence.
 func (e *engine) raw(body []byte) protocol.StreamSeq {
 	e.t.Helper()
+	e.seq = e.publish(body)
+	return e.seq
+}
+
+// publish is raw without touching the engine, for use beside it.
+func (e *engine) publish(body []byte) protocol.StreamSeq {
+	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var ack *jetstream.PubAck
@@ -216,10 +223,19 @@ func (e *engine) raw(body []byte) protocol.StreamSeq {
 		}
 	}
 	if err != nil {
-		e.t.Fatalf("publish: %v", err)
+		e.t.Errorf("publish: %v", err)
+		return 0
 	}
-	e.seq = protocol.StreamSeq(ack.Sequence)
-	return e.seq
+	return protocol.StreamSeq(ack.Sequence)
+}
+
+// answer publishes what a query is answered with, while the engine goes on.
+func (e *engine) answer(messages ...*protocol.EventMessage) (seq protocol.StreamSeq) {
+	for _, m := range messages {
+		m.Epoch = e.epoch
+		seq = e.publish(protocol.AppendEventMessage(nil, m, protocol.EncodingMsgpack))
+	}
+	return seq
 }
 
 // mayPass says whether the same publish may succeed later: the server is away, or

@@ -67,7 +67,7 @@ func TestRepairByWorkerReachesEveryReader(t *testing.T) {
 	e.store(1)
 	missing := e.skip(3)
 	a.reply = func(_ context.Context, w protocol.Worker, q protocol.Query) (protocol.QueryReply, error) {
-		seq := e.send(&protocol.EventMessage{Events: missing})
+		seq := e.answer(&protocol.EventMessage{Events: missing})
 		return protocol.QueryReply{Version: 1, Kind: protocol.QueryEvents, Through: 4, StreamSeq: seq}, nil
 	}
 	last := e.store(1)
@@ -99,7 +99,7 @@ func TestRepairWhileEventsGoOn(t *testing.T) {
 	a.reply = func(ctx context.Context, _ protocol.Worker, q protocol.Query) (protocol.QueryReply, error) {
 		close(asked)
 		<-publish
-		seq := e.send(&protocol.EventMessage{Events: missing})
+		seq := e.answer(&protocol.EventMessage{Events: missing})
 		return protocol.QueryReply{Kind: protocol.QueryEvents, StreamSeq: seq}, nil
 	}
 	r := start(t, srv, with(a))
@@ -127,10 +127,7 @@ func TestUndecodableIsMendedBySnapshot(t *testing.T) {
 	e := newEngine(t, natstest.Connect(t, srv), w1, 5)
 	a := &answers{}
 	a.reply = func(_ context.Context, _ protocol.Worker, q protocol.Query) (protocol.QueryReply, error) {
-		var seq protocol.StreamSeq
-		for _, m := range e.snapshot("answer", 3) {
-			seq = e.send(m)
-		}
+		seq := e.answer(e.snapshot("answer", 3)...)
 		return protocol.QueryReply{Kind: protocol.QuerySnapshot, StreamSeq: seq}, nil
 	}
 	r := start(t, srv, with(a))
@@ -155,10 +152,7 @@ func TestDivergedIndexIsMended(t *testing.T) {
 	e := newEngine(t, natstest.Connect(t, srv), w1, 5)
 	a := &answers{}
 	a.reply = func(_ context.Context, _ protocol.Worker, q protocol.Query) (protocol.QueryReply, error) {
-		var seq protocol.StreamSeq
-		for _, m := range e.snapshot("answer", 1) {
-			seq = e.send(m)
-		}
+		seq := e.answer(e.snapshot("answer", 1)...)
 		return protocol.QueryReply{Kind: protocol.QuerySnapshot, StreamSeq: seq}, nil
 	}
 	r := start(t, srv, with(a))
