@@ -116,7 +116,7 @@ func (r *Reader) parse(line []byte) (Request, error) {
 		HashIDs      json.RawMessage `json:"hash_ids"`
 	}
 	if line[0] != '{' {
-		return Request{}, r.fail("", fmt.Errorf("%s is not a JSON object", clip(line)))
+		return Request{}, r.fail("", fmt.Errorf("%q is not a JSON object", clip(line)))
 	}
 	if err := json.Unmarshal(line, &fields); err != nil {
 		return Request{}, r.fail("", fmt.Errorf("is not one JSON object: %w", err))

@@ -62,7 +62,7 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Code, e.Message)
 
 // Errorf makes an Error of a code.
 func Errorf(code Code, format string, args ...any) *Error {
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Retryable: code.Retryable()}
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Retryable: code.Retryable(), Details: map[string]any{}}
 }
 
 // ErrorReply is the body of a failed call.

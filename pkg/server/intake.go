@@ -239,7 +239,7 @@ func (in *intake) reply(msg *nats.Msg, body any, err error) bool {
 		failure := asError(err)
 		answer.Header.Set(protocol.HeaderErrorCode, fmt.Sprint(failure.Code.Number()))
 		answer.Header.Set(protocol.HeaderError, headerText(failure.Message))
-		body = protocol.ErrorReply{Error: failure}
+		body = &protocol.ErrorReply{Error: failure}
 	}
 	data, failed := protocol.Marshal(body, protocol.DetectEncoding(msg.Data))
 	if failed == nil {
