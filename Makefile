@@ -2,12 +2,12 @@
 
 BIN := bin/routerd
 
-.PHONY: build check tidy format vet lint test reference fuzz bench docs-python compose replay clean
+.PHONY: build check tidy format vet lint test race fuzz bench docs-python compose replay clean
 
 build:
 	go build -o $(BIN) ./cmd/routerd
 
-check: tidy format vet lint test reference fuzz bench docs-python compose
+check: tidy format vet lint test race fuzz bench docs-python compose
 
 tidy:
 	go mod tidy -diff
@@ -21,13 +21,13 @@ vet:
 lint:
 	go tool staticcheck ./...
 
+# Includes what is too slow under the race detector: the simulated engine against
+# published figures, on the whole trace.
 test:
-	go test -race -shuffle=on ./...
+	go test ./...
 
-# The simulated engine against published figures, on the whole trace: too slow
-# under the race detector.
-reference:
-	go test -count=1 -run='Reference' ./internal/mocker
+race:
+	go test -race -shuffle=on ./...
 
 # A few seconds of each fuzz target.
 fuzz:
